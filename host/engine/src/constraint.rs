@@ -30,11 +30,6 @@ pub trait Constraint: Send {
     /// How many generated tokens the constraint believes the sequence has: equal to the engine's own
     /// count after every edit, or the sequence is failed.
     fn committed(&self) -> usize;
-
-    /// Consecutive steps the row may sit out because its mask was late before it is failed.
-    fn late_limit(&self) -> u32 {
-        200
-    }
 }
 
 /// How the generated tokens change: `generated = generated[..keep] + append`.
@@ -75,6 +70,16 @@ pub struct ConstraintError {
     pub kind: FailureKind,
     /// For the person who sent the request.
     pub message: String,
+}
+
+impl ConstraintError {
+    /// A fault of the format's code or of the host, not of the request.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self {
+            kind: FailureKind::Internal,
+            message: message.into(),
+        }
+    }
 }
 
 /// Kinds of constraint failure.

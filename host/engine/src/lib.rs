@@ -6,15 +6,27 @@
 //! (who is told).
 
 mod backend;
+mod config;
 mod constraint;
+mod core;
+mod handle;
+mod kv;
 mod request;
+mod sample;
+mod scheduler;
+mod sequence;
+pub mod testing;
+mod workers;
 
 pub use backend::{
     Backend, BackendError, BlockId, Capacity, Row, SampleRow, Sampled, StepInput, Ticket,
 };
+pub use config::{Clock, EngineConfig, Stats};
 pub use constraint::{After, Constraint, ConstraintError, Edit, FailureKind};
+pub use handle::Engine;
 pub use request::{
-    Chunk, EmittedToken, Event, FinishReason, Request, SeqId, SequenceError, Sampling, Sink,
+    Chunk, EmittedToken, Event, FinishReason, Request, Sampling, SeqId, SequenceError, Sink,
     SubmitError, TokenLogprob, Usage,
 };
+pub use sample::sample;
 pub use toktrie::{SimpleVob, TokTrie, TokenId};

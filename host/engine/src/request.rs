@@ -168,7 +168,9 @@ pub enum SequenceError {
         misses: u32,
     },
     /// The mask allowed no token, or none with a finite logit.
-    #[error("no token can be sampled at position {position}: the mask allows none of the vocabulary")]
+    #[error(
+        "no token can be sampled at position {position}: the mask allows none of the vocabulary"
+    )]
     EmptyMask {
         /// Position in the sequence.
         position: usize,
