@@ -1,1 +1,42 @@
-//! Stub.
+//! Untrusted WebAssembly plugins: admission, sessions, masks and grammars.
+//!
+//! [`Sandbox::admit`] takes a component's bytes and makes a [`Plugin`], whose [`Session`]s answer what
+//! comes next in one output each. [`Grammars`] compiles what plugins constrain their fields by, natively
+//! and shared between requests. No type of the Wasm runtime leaves this crate.
+
+mod answer;
+#[allow(missing_docs, unreachable_pub, clippy::all)]
+mod bindings;
+mod cache;
+mod error;
+mod failure;
+mod grammar;
+mod grammars;
+mod guest;
+mod lark_scan;
+mod limits;
+mod mask;
+mod matcher;
+mod plan;
+mod plugin;
+mod pool;
+mod sandbox;
+mod scan;
+mod session;
+mod source;
+mod vocabulary;
+
+pub use cache::CacheStats;
+pub use error::{AdmissionError, GuestError, SandboxError};
+pub use failure::{Failure, FailureKind, MAX_MESSAGE_BYTES};
+pub use grammar::Grammar;
+pub use grammars::{GrammarLimits, Grammars, GrammarsError};
+pub use limits::SandboxLimits;
+pub use matcher::Matcher;
+pub use plan::{Action, Fallback, Field, LogLevel, LogLine, Observed, RetryPolicy, Value, Verdict};
+pub use plugin::{Description, LatePolicy, OpenRequest, Plugin};
+pub use sandbox::Sandbox;
+pub use session::Session;
+pub use source::Source;
+pub use toktrie::{SimpleVob, TokenId};
+pub use vocabulary::{Vocabulary, VocabularyError};

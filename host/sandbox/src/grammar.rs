@@ -1,0 +1,155 @@
+//! One compiled grammar.
+
+use crate::grammars::lock;
+use crate::matcher::Matcher;
+use crate::{Failure, Vocabulary};
+use llguidance::TokenParser;
+use llguidance::panic_utils::catch_unwind;
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Rough bytes of a compiled grammar beside its lexer, per production symbol and item.
+const BASE_BYTES: usize = 16 << 10;
+
+/// A lexer that grew past this is replaced by a fresh one as soon as no walk uses it.
+const LEXER_BYTES: usize = 16 << 20;
+
+/// A compiled grammar: immutable, shared. Every walk starts afresh.
+///
+/// What walks share is the lexer, whose states are found lazily and are the same for all of them. It is
+/// behind a lock in llguidance, so that a grammar holds a few lexers and hands each new walk the one
+/// with the fewest walks: walks on several threads rarely wait for each other, and a lexer that failed
+/// takes nobody else with it.
+pub struct Grammar {
+    vocabulary: Vocabulary,
+    pristine: Mutex<TokenParser>,
+    lanes: Mutex<Vec<Arc<Lane>>>,
+    max_lanes: usize,
+    base_bytes: usize,
+    only_empty: OnceLock<bool>,
+}
+
+/// A lexer with a parser that has not begun.
+pub(crate) struct Lane {
+    fresh: Mutex<TokenParser>,
+    bytes: AtomicUsize,
+    broken: AtomicBool,
+}
+
+impl Lane {
+    fn new(parser: TokenParser) -> Self {
+        Self {
+            bytes: AtomicUsize::new(lexer_bytes(&parser)),
+            fresh: Mutex::new(parser),
+            broken: AtomicBool::new(false),
+        }
+    }
+
+    /// A parser at the start of the grammar.
+    pub(crate) fn parser(&self) -> TokenParser {
+        lock(&self.fresh).clone()
+    }
+
+    /// No new walk will use this lexer.
+    pub(crate) fn condemn(&self) {
+        self.broken.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a new walk may use it; also takes stock of a lexer that nobody uses.
+    fn is_usable(self: &Arc<Self>) -> bool {
+        if self.broken.load(Ordering::Relaxed) {
+            return false;
+        }
+        if Arc::strong_count(self) > 1 {
+            return true;
+        }
+        let bytes = lexer_bytes(&lock(&self.fresh));
+        self.bytes.store(bytes, Ordering::Relaxed);
+        bytes <= LEXER_BYTES
+    }
+}
+
+/// Bytes of the lexer; a lexer whose lock a panic poisoned counts as too large to keep.
+fn lexer_bytes(parser: &TokenParser) -> usize {
+    let stats = catch_unwind(AssertUnwindSafe(|| Ok(parser.parser.lexer_stats())));
+    stats.map_or(usize::MAX >> 8, |stats| stats.num_bytes)
+}
+
+impl Grammar {
+    /// Tries the first step of the grammar, which also warms the lexer that all walks begin with.
+    pub(crate) fn new(
+        vocabulary: Vocabulary,
+        parser: TokenParser,
+        max_lanes: usize,
+    ) -> Result<Arc<Self>, Failure> {
+        let grammar = Arc::new(Self {
+            base_bytes: BASE_BYTES + lexer_bytes(&parser),
+            vocabulary,
+            lanes: Mutex::new(vec![Arc::new(Lane::new(parser.clone()))]),
+            pristine: Mutex::new(parser),
+            max_lanes: max_lanes.max(1),
+            only_empty: OnceLock::new(),
+        });
+        let mut probe = grammar.start();
+        probe.mask()?;
+        let _ = grammar.only_empty.set(probe.nothing_follows()?);
+        // Until here both shared one lexer, which is warm now; later walks must not touch this one.
+        let mut pristine = lock(&grammar.pristine);
+        *pristine = pristine.deep_clone();
+        drop(pristine);
+        Ok(grammar)
+    }
+
+    /// A walk at the start of the grammar.
+    pub fn start(self: &Arc<Self>) -> Matcher {
+        Matcher::new(self)
+    }
+
+    /// The vocabulary that the grammar was compiled for.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.vocabulary
+    }
+
+    /// Bytes held, as last counted.
+    pub(crate) fn bytes(&self) -> usize {
+        let lanes = lock(&self.lanes);
+        let lexers: usize = lanes
+            .iter()
+            .map(|lane| lane.bytes.load(Ordering::Relaxed))
+            .sum();
+        self.base_bytes + lexers
+    }
+
+    /// Whether the empty text is all that matches.
+    pub(crate) fn only_empty(&self) -> bool {
+        self.only_empty.get().copied().unwrap_or(false)
+    }
+
+    /// The lexer with the fewest walks, a new one when all are in use and there is room.
+    pub(crate) fn lane(&self) -> Arc<Lane> {
+        let mut lanes = lock(&self.lanes);
+        lanes.retain(|lane| lane.is_usable());
+        let best = lanes
+            .iter()
+            .min_by_key(|lane| Arc::strong_count(lane))
+            .cloned();
+        match best {
+            // One count is the list's, one is ours.
+            Some(lane) if Arc::strong_count(&lane) <= 2 || lanes.len() >= self.max_lanes => lane,
+            _ => {
+                let lane = Arc::new(Lane::new(lock(&self.pristine).deep_clone()));
+                lanes.push(lane.clone());
+                lane
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Grammar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Grammar")
+            .field("bytes", &self.bytes())
+            .finish_non_exhaustive()
+    }
+}

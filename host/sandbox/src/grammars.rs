@@ -1,0 +1,310 @@
+//! Compiled grammars: shared, cached, bounded.
+
+use crate::cache::{Cache, CacheStats, Flight, Slot};
+use crate::grammar::Grammar;
+use crate::{Failure, Source, Vocabulary};
+use llguidance::ParserFactory;
+use llguidance::api::{ParserLimits, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use sha2::{Digest, Sha256};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use toktrie::InferenceCapabilities;
+
+/// Stack of a compiling thread. Address space, not memory: pages are taken as the parser recurses.
+const COMPILE_STACK_BYTES: usize = 256 << 20;
+
+/// Bounds on what a grammar may cost. Each error names the bound that it hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrammarLimits {
+    /// Bytes of source text.
+    pub source_bytes: usize,
+    /// Nesting of brackets and groups; the compilers behind it recurse.
+    pub depth: usize,
+    /// Rules and terminals of a Lark grammar; chains of them are compiled recursively.
+    pub rules: usize,
+    /// Symbols in the productions of a compiled grammar.
+    pub symbols: usize,
+    /// Work on the lexer at compile time, in llguidance's units (about 50,000 per ms).
+    pub compile_fuel: u64,
+    /// Work on the lexer for one mask, in llguidance's units (about 14,000 per ms).
+    pub mask_fuel: u64,
+    /// Items of the Earley parser for one mask (about 20,000 per ms).
+    pub mask_items: usize,
+    /// States of one lexer, 1 to 2 kB each.
+    pub lexer_states: usize,
+    /// How long a request waits for a compilation.
+    pub compile_ms: u64,
+    /// Bytes of compiled grammars kept for later requests, refusals included.
+    pub cache_bytes: usize,
+    /// Lexers per grammar: so many walks of one grammar compute masks at the same time.
+    pub lexers: usize,
+}
+
+impl Default for GrammarLimits {
+    fn default() -> Self {
+        Self {
+            source_bytes: 1 << 20,
+            depth: 100,
+            rules: 2_000,
+            symbols: 500_000,
+            compile_fuel: 1_000_000,
+            mask_fuel: 200_000,
+            mask_items: 50_000,
+            lexer_states: 50_000,
+            compile_ms: 2_000,
+            cache_bytes: 256 << 20,
+            lexers: 8,
+        }
+    }
+}
+
+impl GrammarLimits {
+    fn parser_limits(&self) -> ParserLimits {
+        ParserLimits {
+            initial_lexer_fuel: self.compile_fuel,
+            step_lexer_fuel: self.mask_fuel,
+            step_max_items: self.mask_items,
+            max_lexer_states: self.lexer_states,
+            max_grammar_size: self.symbols,
+            verbose_errors: false,
+            ..ParserLimits::default()
+        }
+    }
+}
+
+/// The grammar engine could not be set up for this vocabulary.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the grammar engine cannot serve this vocabulary: {0}")]
+pub struct GrammarsError(String);
+
+/// Compiles grammars for one vocabulary. Equal sources share one compilation, also while it runs.
+pub struct Grammars {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    vocabulary: Vocabulary,
+    factory: ParserFactory,
+    limits: GrammarLimits,
+    cache: Mutex<Cache>,
+}
+
+impl Grammars {
+    /// A compiler for `vocabulary` with an empty cache.
+    ///
+    /// # Errors
+    /// When llguidance cannot index the vocabulary.
+    pub fn new(
+        vocabulary: Arc<Vocabulary>,
+        limits: GrammarLimits,
+    ) -> Result<Arc<Self>, GrammarsError> {
+        let env = vocabulary.env();
+        let capabilities = InferenceCapabilities {
+            ff_tokens: env.tokenize_is_canonical(),
+            ..InferenceCapabilities::default()
+        };
+        let slices = SlicedBiasComputer::general_slices();
+        let mut factory = ParserFactory::new(env, capabilities, &slices)
+            .map_err(|error| GrammarsError(format!("{error:#}")))?;
+        factory.quiet();
+        *factory.limits_mut() = limits.parser_limits();
+        Ok(Arc::new(Self {
+            shared: Arc::new(Shared {
+                vocabulary: Vocabulary::clone(&vocabulary),
+                factory,
+                cache: Mutex::new(Cache::new(limits.cache_bytes)),
+                limits,
+            }),
+        }))
+    }
+
+    /// The vocabulary that grammars are compiled for.
+    pub fn vocabulary(&self) -> &Vocabulary {
+        &self.shared.vocabulary
+    }
+
+    /// The bounds in force.
+    pub fn limits(&self) -> &GrammarLimits {
+        &self.shared.limits
+    }
+
+    /// What the cache holds and has done so far.
+    pub fn stats(&self) -> CacheStats {
+        lock(&self.shared.cache).stats()
+    }
+
+    /// The compiled grammar, from the cache if an equal source was compiled before. Blocks while it is
+    /// compiled, by this caller or another.
+    ///
+    /// # Errors
+    /// `InvalidParams` for a source that is wrong or too costly, `Unsatisfiable` for one that no text
+    /// matches. Refusals are cached, save those for want of time or memory.
+    pub fn compile(&self, source: &Source) -> Result<Arc<Grammar>, Failure> {
+        let patience = Duration::from_millis(self.shared.limits.compile_ms);
+        self.compile_within(source, patience)
+    }
+
+    /// The same for a caller that has less time than the limit.
+    pub(crate) fn compile_within(
+        &self,
+        source: &Source,
+        patience: Duration,
+    ) -> Result<Arc<Grammar>, Failure> {
+        let key = key(source);
+        let slot = lock(&self.shared.cache).slot(key);
+        let flight = match slot {
+            Slot::Ready(result) => return result,
+            Slot::Pending(flight) => flight,
+            Slot::Claimed(flight) => {
+                self.launch(key, source.clone(), flight.clone());
+                flight
+            }
+        };
+        let limit = Duration::from_millis(self.shared.limits.compile_ms);
+        flight.wait(patience.min(limit)).unwrap_or_else(|| {
+            Err(Failure::params(if patience < limit {
+                format!(
+                    "the {} is still compiling at the call's deadline",
+                    source.kind()
+                )
+            } else {
+                format!(
+                    "the {} takes longer to compile than the limit (compile_ms) of {limit:?}",
+                    source.kind()
+                )
+            }))
+        })
+    }
+
+    /// Compiles on a thread of its own: its stack is deep, and its caller can give up waiting.
+    fn launch(&self, key: [u8; 32], source: Source, flight: Arc<Flight>) {
+        let (shared, landed) = (self.shared.clone(), flight.clone());
+        let thread = std::thread::Builder::new()
+            .name("grammar-compile".into())
+            .stack_size(COMPILE_STACK_BYTES)
+            .spawn(move || {
+                let built = catch_unwind(AssertUnwindSafe(|| build(&shared, &source)));
+                let built = built.unwrap_or_else(|_| {
+                    Err(Refusal::passing(Failure::internal(
+                        "the grammar engine panicked on this grammar",
+                    )))
+                });
+                lock(&shared.cache).settle(key, &source, &built);
+                landed.land(built.map_err(|refusal| refusal.failure));
+            });
+        if let Err(error) = thread {
+            let failure = Failure::internal(format!("no thread to compile a grammar: {error}"));
+            lock(&self.shared.cache).forget(key);
+            flight.land(Err(failure));
+        }
+    }
+}
+
+/// A failed compilation.
+pub(crate) struct Refusal {
+    pub(crate) failure: Failure,
+    /// Whether the source itself is at fault, so that the refusal holds for ever.
+    pub(crate) lasting: bool,
+}
+
+impl Refusal {
+    fn lasting(failure: Failure) -> Self {
+        let lasting = true;
+        Self { failure, lasting }
+    }
+
+    fn passing(failure: Failure) -> Self {
+        let lasting = false;
+        Self { failure, lasting }
+    }
+}
+
+fn build(shared: &Shared, source: &Source) -> Result<Arc<Grammar>, Refusal> {
+    let prepared = source.prepare(&shared.limits).map_err(Refusal::lasting)?;
+    let parser = create(shared, prepared).map_err(|message| explain(source, &message))?;
+    Grammar::new(shared.vocabulary.clone(), parser, shared.limits.lexers).map_err(|failure| {
+        if is_exhaustion(&failure.message) {
+            Refusal::passing(failure)
+        } else {
+            Refusal::lasting(failure)
+        }
+    })
+}
+
+fn create(shared: &Shared, grammar: TopLevelGrammar) -> Result<llguidance::TokenParser, String> {
+    shared
+        .factory
+        .create_parser(grammar)
+        .map_err(|error| clean(&format!("{error:#}")))
+}
+
+/// Turns llguidance's message into a refusal with its kind and, where known, its place.
+fn explain(source: &Source, message: &str) -> Refusal {
+    if message.starts_with("panic") {
+        let text = format!(
+            "the grammar engine gave up on the {}: {message}",
+            source.kind()
+        );
+        return Refusal::passing(Failure::internal(text));
+    }
+    if message.contains("Unsatisfiable schema") {
+        let place = source.unsatisfiable_at();
+        let place = place.map_or(String::new(), |pointer| format!(" at {pointer}"));
+        let text = format!("no value satisfies the {}{place}: {message}", source.kind());
+        return Refusal::lasting(Failure::unsatisfiable(text));
+    }
+    let failure = Failure::params(format!("the {} does not compile: {message}", source.kind()));
+    if is_exhaustion(message) {
+        Refusal::passing(failure)
+    } else {
+        Refusal::lasting(failure)
+    }
+}
+
+/// Whether llguidance ran into one of its limits.
+pub(crate) fn is_exhaustion(message: &str) -> bool {
+    [
+        "too big",
+        "too many",
+        "too complex",
+        "TooComplex",
+        "too large",
+        "fuel",
+        "max is",
+        "limit",
+    ]
+    .iter()
+    .any(|mark| message.contains(mark))
+}
+
+/// The message without backtrace and markers meant for llguidance's developers.
+pub(crate) fn clean(message: &str) -> String {
+    let end = ["\n<backtrace>", "\n<non-verbose/>", "\n<state>"]
+        .iter()
+        .filter_map(|mark| message.find(mark))
+        .min();
+    message[..end.unwrap_or(message.len())].trim().to_owned()
+}
+
+fn key(source: &Source) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    let mut field = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    field(source.kind().as_bytes());
+    match source {
+        Source::JsonSchema(text) | Source::Regex(text) | Source::Lark(text) => {
+            field(text.as_bytes());
+        }
+        Source::Choice(options) => options.iter().for_each(|text| field(text.as_bytes())),
+    }
+    hash.finalize().into()
+}
+
+/// Locks; what a panicking holder left behind is plain data and whole.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
