@@ -1,0 +1,432 @@
+//! The walk through a plan.
+
+use super::field::{ActiveField, Step};
+use super::output::Output;
+use super::{FieldReport, Reports, Setting};
+use formwork_engine::{After, Constraint, ConstraintError, Edit, FailureKind, SimpleVob, TokenId};
+use formwork_sandbox::{
+    Action, Failure, Fallback, Field, GuestError, LogLine, Observed, Session, Value, Verdict,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Plans in a row that may bring neither text nor a question: a plugin that never gets anywhere is stopped.
+const IDLE_PLANS: usize = 16;
+
+/// What a walk asks of a plugin. A trait, so that plans can be written down in tests.
+pub trait Planner: Send {
+    /// See [`Session::plan`].
+    ///
+    /// # Errors
+    /// The guest's.
+    fn plan(&mut self, observed: Observed) -> Result<Vec<Action>, GuestError>;
+    /// See [`Session::check`].
+    ///
+    /// # Errors
+    /// The guest's.
+    fn check(&mut self, value: &Value) -> Result<Verdict, GuestError>;
+    /// See [`Session::take_log`].
+    fn take_log(&mut self) -> Vec<LogLine>;
+}
+
+impl Planner for Session {
+    fn plan(&mut self, observed: Observed) -> Result<Vec<Action>, GuestError> {
+        Session::plan(self, observed)
+    }
+
+    fn check(&mut self, value: &Value) -> Result<Verdict, GuestError> {
+        Session::check(self, value)
+    }
+
+    fn take_log(&mut self) -> Vec<LogLine> {
+        Session::take_log(self)
+    }
+}
+
+/// A constraint that carries out a plugin's plans.
+pub struct Guided {
+    planner: Box<dyn Planner>,
+    setting: Setting,
+    output: Output,
+    actions: VecDeque<Action>,
+    values: Vec<Value>,
+    state: State,
+    /// Tokens before the template text that was written last: what lies after may be healed into a field.
+    written: usize,
+    /// Fields begun so far; tells their random streams apart.
+    fields: u64,
+}
+
+enum State {
+    Start,
+    /// The plugin asked for one token.
+    Sampling {
+        mask: Arc<SimpleVob>,
+        temperature: Option<f32>,
+    },
+    Field(Box<ActiveField>),
+    Finished,
+}
+
+impl Guided {
+    /// A walk from the start.
+    pub fn new(planner: Box<dyn Planner>, setting: Setting) -> Self {
+        Self {
+            planner,
+            output: Output::new(setting.vocabulary.clone()),
+            setting,
+            actions: VecDeque::new(),
+            values: Vec::new(),
+            state: State::Start,
+            written: 0,
+            fields: 0,
+        }
+    }
+
+    fn reports(&self) -> &Reports {
+        &self.setting.reports
+    }
+
+    fn ask(&mut self, observed: Observed) -> Result<(), ConstraintError> {
+        let answer = self.planner.plan(observed);
+        self.setting.reports.call(self.planner.take_log());
+        self.actions = answer.map_err(guest_error)?.into();
+        Ok(())
+    }
+
+    /// Carries out actions until a token has to be sampled or the output is complete.
+    fn proceed(&mut self) -> Result<(), ConstraintError> {
+        let (mut idle, mut before) = (0, self.output.bytes());
+        loop {
+            if self.output.len() >= self.setting.max_tokens {
+                // The engine ends the sequence here; no plan can write past it.
+                return Ok(());
+            }
+            let Some(action) = self.actions.pop_front() else {
+                idle = if self.output.bytes() > before {
+                    0
+                } else {
+                    idle + 1
+                };
+                before = self.output.bytes();
+                if idle > IDLE_PLANS {
+                    let message =
+                        format!("{IDLE_PLANS} plans in a row brought no text and no question");
+                    return Err(ConstraintError::internal(message));
+                }
+                let values = std::mem::take(&mut self.values);
+                self.ask(Observed::Completed(values))?;
+                continue;
+            };
+            match action {
+                Action::Write(text) => self.write(text),
+                Action::Field(field) => {
+                    if self.begin(field)? {
+                        return Ok(());
+                    }
+                }
+                Action::Sample { mask, temperature } => {
+                    self.state = State::Sampling { mask, temperature };
+                    return Ok(());
+                }
+                Action::Finish => {
+                    self.state = State::Finished;
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Writes template text, neighbouring writes as one.
+    fn write(&mut self, mut text: Vec<u8>) {
+        while let Some(Action::Write(more)) = self.actions.front_mut() {
+            text.append(more);
+            self.actions.pop_front();
+        }
+        let before = self.output.bytes();
+        self.output.write(&text);
+        self.written = self.output.tokens_before(before);
+    }
+
+    /// Begins a field; `true` when it needs a token sampled.
+    fn begin(&mut self, field: Field) -> Result<bool, ConstraintError> {
+        self.fields += 1;
+        let (mut field, step) =
+            ActiveField::begin(field, &mut self.output, self.written).map_err(failure)?;
+        // What a field decoded is not healed into the next one.
+        let more = self.settle(&mut field, step)?;
+        if more {
+            self.state = State::Field(Box::new(field));
+        }
+        Ok(more)
+    }
+
+    /// Sees to a field after a step: checks, retries and replaces until it is done (`false`) or needs another
+    /// token (`true`).
+    fn settle(&mut self, field: &mut ActiveField, mut step: Step) -> Result<bool, ConstraintError> {
+        loop {
+            let value = field.value(&self.output);
+            let verdict = match step {
+                Step::More => return Ok(true),
+                Step::Overrun => Verdict::Retry(format!(
+                    "the field `{}` was not complete after max_tokens = {} tokens",
+                    field.plan.name, field.plan.max_tokens
+                )),
+                Step::Complete if field.plan.check => self.check(field, &value)?,
+                Step::Complete => Verdict::Accept,
+            };
+            let reason = match verdict {
+                Verdict::Accept => {
+                    self.accept(field, value, None, Quality::Verified);
+                    return Ok(false);
+                }
+                Verdict::Replace(bytes) => {
+                    self.accept(field, bytes.clone(), Some(&bytes), Quality::Verified);
+                    return Ok(false);
+                }
+                Verdict::Fail(error) => return Err(failure(error)),
+                Verdict::Retry(reason) => reason,
+            };
+            if field.attempt >= field.plan.retry.attempts {
+                self.exhaust(field, value, &reason)?;
+                return Ok(false);
+            }
+            let hint = field
+                .plan
+                .retry
+                .hint
+                .as_deref()
+                .map(|hint| fill(hint, &reason, &value));
+            step = field
+                .again(&mut self.output, hint.as_deref())
+                .map_err(failure)?;
+        }
+    }
+
+    fn check(&mut self, field: &ActiveField, value: &[u8]) -> Result<Verdict, ConstraintError> {
+        let value = Value {
+            field: field.plan.name.clone(),
+            bytes: value.to_vec(),
+            attempts: field.attempt,
+        };
+        let verdict = self.planner.check(&value);
+        self.setting.reports.call(self.planner.take_log());
+        verdict.map_err(guest_error)
+    }
+
+    fn exhaust(
+        &mut self,
+        field: &mut ActiveField,
+        value: Vec<u8>,
+        reason: &str,
+    ) -> Result<(), ConstraintError> {
+        match field.plan.retry.exhausted.clone() {
+            Fallback::Fail => {
+                return Err(ConstraintError {
+                    kind: FailureKind::Exhausted,
+                    message: format!(
+                        "the field `{}` failed {} of {} attempts; the last value was {:?}: {reason}",
+                        field.plan.name,
+                        field.attempt,
+                        field.plan.retry.attempts,
+                        String::from_utf8_lossy(&value),
+                    ),
+                });
+            }
+            Fallback::Write(bytes) => {
+                self.accept(field, bytes.clone(), Some(&bytes), Quality::Fallback);
+            }
+            Fallback::Accept => self.accept(field, value, None, Quality::Fallback),
+        }
+        Ok(())
+    }
+
+    /// The field is done: its value stands where the template left off, and no hint is left.
+    fn accept(
+        &mut self,
+        field: &mut ActiveField,
+        value: Vec<u8>,
+        replacement: Option<&[u8]>,
+        quality: Quality,
+    ) {
+        let (tokens, forced) = (field.tokens(&self.output), field.forced);
+        if replacement.is_some() || !field.in_place() {
+            field.restore(&mut self.output);
+            self.output.write(&value);
+        }
+        self.written = self.output.len();
+        // By the contract, names with `?` are a template's own choices between branches.
+        if !field.plan.name.starts_with('?') {
+            self.reports().field(FieldReport {
+                name: field.plan.name.clone(),
+                start: field.start,
+                end: self.output.bytes(),
+                attempts: field.attempt,
+                tokens,
+                forced: forced.min(tokens),
+                verified: matches!(quality, Quality::Verified),
+            });
+        }
+        self.values.push(Value {
+            field: field.plan.name.clone(),
+            bytes: value,
+            attempts: field.attempt,
+        });
+    }
+
+    fn take(&mut self, sampled: Option<TokenId>) -> Result<(), ConstraintError> {
+        match (std::mem::replace(&mut self.state, State::Start), sampled) {
+            (State::Start, None) => {
+                self.ask(Observed::Started)?;
+                self.proceed()
+            }
+            (State::Sampling { .. }, Some(token)) => {
+                self.output.push_sampled(token);
+                if self.setting.vocabulary.is_end(token) {
+                    self.output.truncate(self.output.len() - 1);
+                }
+                self.written = self.output.len();
+                self.ask(Observed::Sampled(token))?;
+                self.proceed()
+            }
+            (State::Field(mut field), Some(token)) => {
+                self.output.push_sampled(token);
+                let step = field.commit(token, &mut self.output).map_err(failure)?;
+                if self.settle(&mut field, step)? {
+                    self.state = State::Field(field);
+                    return Ok(());
+                }
+                self.proceed()
+            }
+            (_, sampled) => Err(ConstraintError::internal(format!(
+                "token {sampled:?} was not asked for"
+            ))),
+        }
+    }
+
+    /// Generated tokens whose text is final.
+    fn released(&self) -> usize {
+        match &self.state {
+            State::Field(field) if field.held() => self.output.tokens_before(field.start),
+            _ => self.output.len(),
+        }
+    }
+
+    /// Tokens that begin what comes right after the field under way: sampled, they say that it ends.
+    fn openers(&self) -> Result<Option<SimpleVob>, Failure> {
+        let vocabulary = &self.setting.vocabulary;
+        match self.actions.front() {
+            Some(Action::Write(text)) => {
+                let mut openers = SimpleVob::alloc(vocabulary.size() as usize);
+                for token in vocabulary.trie().all_prefixes(text) {
+                    if vocabulary.is_text(token) {
+                        openers.allow_token(token);
+                    }
+                }
+                Ok(Some(openers))
+            }
+            Some(Action::Field(field)) => field.matcher.fork().mask().map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Whether a field's value is what its grammar and check wanted.
+enum Quality {
+    Verified,
+    Fallback,
+}
+
+impl Constraint for Guided {
+    fn advance(&mut self, sampled: Option<TokenId>) -> Result<Edit, ConstraintError> {
+        self.take(sampled)?;
+        let after = match &self.state {
+            State::Finished => After::Finish,
+            State::Sampling { temperature, .. } => After::Sample {
+                temperature: *temperature,
+                salt: 0,
+            },
+            State::Field(field) => After::Sample {
+                temperature: Some(field.temperature(self.setting.temperature)),
+                salt: salt(self.fields, field.attempt),
+            },
+            State::Start => After::Sample {
+                temperature: None,
+                salt: 0,
+            },
+        };
+        let released = self.released();
+        Ok(self.output.edit(released, after))
+    }
+
+    fn mask(&mut self) -> Result<Arc<SimpleVob>, ConstraintError> {
+        let openers = match &self.state {
+            State::Field(_) => self.openers().map_err(failure)?,
+            _ => None,
+        };
+        match &mut self.state {
+            State::Sampling { mask, .. } => Ok(Arc::clone(mask)),
+            State::Field(field) => field.mask(openers.as_ref()).map(Arc::new).map_err(failure),
+            // Only when `max_tokens` was reached amid a plan: the engine ends the sequence first.
+            State::Start | State::Finished => Err(ConstraintError::internal(
+                "a mask was asked for where nothing is sampled",
+            )),
+        }
+    }
+
+    fn committed(&self) -> usize {
+        self.output.len()
+    }
+}
+
+/// Keeps the random streams of attempts apart; 0 for first attempts, which draw from the request's own.
+fn salt(field: u64, attempt: u32) -> u64 {
+    if attempt == 1 {
+        return 0;
+    }
+    (field << 32 | u64::from(attempt)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+fn fill(hint: &str, reason: &str, value: &[u8]) -> Vec<u8> {
+    // `{value}` first: a reason may quote anything, a value is put in as it is.
+    let value = String::from_utf8_lossy(value);
+    let mut filled = String::with_capacity(hint.len() + reason.len() + value.len());
+    let mut rest = hint;
+    while let Some(at) = rest.find('{') {
+        filled.push_str(&rest[..at]);
+        rest = &rest[at..];
+        if let Some(after) = rest.strip_prefix("{reason}") {
+            filled.push_str(reason);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix("{value}") {
+            filled.push_str(&value);
+            rest = after;
+        } else {
+            filled.push('{');
+            rest = &rest[1..];
+        }
+    }
+    filled.push_str(rest);
+    filled.into_bytes()
+}
+
+fn failure(failure: Failure) -> ConstraintError {
+    use formwork_sandbox::FailureKind as Kind;
+    let kind = match failure.kind {
+        Kind::InvalidParams => FailureKind::InvalidParams,
+        Kind::Unsatisfiable => FailureKind::Unsatisfiable,
+        Kind::Exhausted => FailureKind::Exhausted,
+        Kind::Internal => FailureKind::Internal,
+    };
+    ConstraintError {
+        kind,
+        message: failure.message,
+    }
+}
+
+fn guest_error(error: GuestError) -> ConstraintError {
+    match error {
+        GuestError::Failure(inner) => failure(inner),
+        other => ConstraintError::internal(other.to_string()),
+    }
+}

@@ -1,0 +1,396 @@
+//! Plans written down as data, walked by a pretend model, checked token by token.
+
+use super::guided::Planner;
+use super::{Guided, Reports, Setting};
+use formwork_engine::{After, Constraint, ConstraintError, FailureKind, TokenId};
+use formwork_sandbox::{
+    Action, Fallback, Field, GrammarLimits, Grammars, GuestError, LogLine, Observed, RetryPolicy,
+    Source, Value, Verdict, Vocabulary,
+};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
+
+/// All bytes, some longer tokens that straddle template seams, and one end token.
+fn vocabulary() -> Vocabulary {
+    let mut words: Vec<Vec<u8>> = (0..=255u8).map(|b| vec![b]).collect();
+    let longer = [
+        "{\"", "\":", "\":\"", "\"}", "\",\"", "ab", "abc", "x\"", " x", "12",
+    ];
+    words.extend(longer.iter().map(|w| w.as_bytes().to_vec()));
+    words.push(b"\xFF<|end|>".to_vec());
+    let end = words.len() as TokenId - 1;
+    let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, end), &words);
+    let env = Arc::new(ApproximateTokEnv::new(trie));
+    Vocabulary::new("test", env, words.len() as u32, vec![end]).unwrap()
+}
+
+type Plan = Box<dyn FnMut(Observed) -> Result<Vec<Action>, GuestError> + Send>;
+type Check = Box<dyn FnMut(&Value) -> Verdict + Send>;
+
+struct Scripted {
+    plan: Plan,
+    check: Check,
+}
+
+impl Planner for Scripted {
+    fn plan(&mut self, observed: Observed) -> Result<Vec<Action>, GuestError> {
+        (self.plan)(observed)
+    }
+
+    fn check(&mut self, value: &Value) -> Result<Verdict, GuestError> {
+        Ok((self.check)(value))
+    }
+
+    fn take_log(&mut self) -> Vec<LogLine> {
+        Vec::new()
+    }
+}
+
+struct Bench {
+    vocabulary: Vocabulary,
+    grammars: Arc<Grammars>,
+}
+
+/// What came out of a walk.
+#[derive(Debug)]
+struct Outcome {
+    text: String,
+    tokens: Vec<TokenId>,
+    /// Contexts, as text, at each sampled position.
+    contexts: Vec<String>,
+    reports: Arc<Reports>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let vocabulary = vocabulary();
+        let grammars =
+            Grammars::new(Arc::new(vocabulary.clone()), GrammarLimits::default()).unwrap();
+        Self {
+            vocabulary,
+            grammars,
+        }
+    }
+
+    fn field(&self, name: &str, regex: &str) -> Field {
+        let grammar = self.grammars.compile(&Source::Regex(regex.into())).unwrap();
+        Field {
+            name: name.into(),
+            matcher: grammar.start(),
+            max_tokens: 20,
+            temperature: None,
+            check: false,
+            retry: RetryPolicy {
+                attempts: 1,
+                heat: 0.0,
+                hint: None,
+                exhausted: Fallback::Fail,
+            },
+        }
+    }
+
+    /// One plan, then nothing; the model wants to say `wants`, one entry per field attempt.
+    fn run(
+        &self,
+        actions: Vec<Action>,
+        wants: &[&str],
+        check: impl FnMut(&Value) -> Verdict + Send + 'static,
+    ) -> Result<Outcome, ConstraintError> {
+        let mut plans = VecDeque::from([actions]);
+        let plan = Box::new(move |_| Ok(plans.pop_front().unwrap_or_default()));
+        self.walk(
+            Scripted {
+                plan,
+                check: Box::new(check),
+            },
+            wants,
+        )
+    }
+
+    fn walk(&self, planner: Scripted, wants: &[&str]) -> Result<Outcome, ConstraintError> {
+        let reports = Reports::new();
+        let setting = Setting {
+            vocabulary: self.vocabulary.clone(),
+            temperature: 0.0,
+            max_tokens: 400,
+            reports: Arc::clone(&reports),
+        };
+        let mut guided = Guided::new(Box::new(planner), setting);
+        let mut model = Model {
+            wants: wants.iter().map(|w| w.as_bytes().to_vec()).collect(),
+        };
+        let (mut tokens, mut contexts, mut shown) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sampled = None;
+        loop {
+            let edit = guided.advance(sampled)?;
+            assert!(edit.keep <= tokens.len());
+            tokens.truncate(edit.keep);
+            tokens.extend(&edit.append);
+            assert_eq!(guided.committed(), tokens.len());
+            let finished = edit.after == After::Finish;
+            let released = if finished {
+                tokens.len()
+            } else {
+                edit.released
+            };
+            let text = self.spell(&tokens[..released]);
+            let common = text.len().min(shown.len());
+            assert_eq!(text[..common], shown[..common], "shown text was taken back");
+            if text.len() > shown.len() {
+                shown = text;
+            }
+            if finished {
+                let text = String::from_utf8(shown).unwrap();
+                return Ok(Outcome {
+                    text,
+                    tokens,
+                    contexts,
+                    reports,
+                });
+            }
+            let mask = guided.mask()?;
+            contexts.push(String::from_utf8_lossy(&self.spell(&tokens)).into_owned());
+            let token = model.choose(&self.vocabulary, &mask);
+            tokens.push(token);
+            sampled = Some(token);
+        }
+    }
+
+    fn spell(&self, tokens: &[TokenId]) -> Vec<u8> {
+        tokens
+            .iter()
+            .flat_map(|&t| self.vocabulary.bytes(t))
+            .copied()
+            .collect()
+    }
+}
+
+/// Says what it wants to, as far as the mask lets it: the longest fitting token, the end when it is through.
+struct Model {
+    wants: VecDeque<Vec<u8>>,
+}
+
+impl Model {
+    fn choose(&mut self, vocabulary: &Vocabulary, mask: &toktrie::SimpleVob) -> TokenId {
+        assert!(!mask.is_zero(), "the mask is empty");
+        let want = self.wants.front().cloned().unwrap_or_default();
+        let fitting = vocabulary
+            .trie()
+            .all_prefixes(&want)
+            .into_iter()
+            .filter(|&t| mask.is_allowed(t))
+            .max_by_key(|&t| vocabulary.bytes(t).len());
+        if let Some(token) = fitting {
+            let said = vocabulary.bytes(token).len();
+            if said == want.len() {
+                self.wants.pop_front();
+            } else {
+                self.wants[0].drain(..said);
+            }
+            return token;
+        }
+        let end = vocabulary.end()[0];
+        if mask.is_allowed(end) {
+            return end;
+        }
+        let mut first = None;
+        mask.iter_set_entries(|token| {
+            first.get_or_insert(token as TokenId);
+        });
+        first.unwrap()
+    }
+}
+
+fn write(text: &str) -> Action {
+    Action::Write(text.as_bytes().to_vec())
+}
+
+fn accept(_: &Value) -> Verdict {
+    Verdict::Accept
+}
+
+#[test]
+fn a_template_comes_out_as_a_whole_text_would_be_tokenised() {
+    let bench = Bench::new();
+    let actions = vec![
+        write("{\""),
+        write("k\":\""),
+        Action::Field(bench.field("word", "[a-c]{1,5}")),
+        write("\",\"n\":"),
+        Action::Field(bench.field("number", "[0-9]{2}")),
+        write("}"),
+        Action::Finish,
+    ];
+    let outcome = bench.run(actions, &["ab", "\"", "12"], accept).unwrap();
+    assert_eq!(outcome.text, "{\"k\":\"ab\",\"n\":12}");
+    assert_eq!(
+        outcome.tokens,
+        bench.vocabulary.tokenize(outcome.text.as_bytes())
+    );
+    let fields = outcome.reports.fields();
+    let values: Vec<_> = fields
+        .iter()
+        .map(|f| &outcome.text[f.start..f.end])
+        .collect();
+    assert_eq!(values, ["ab", "12"]);
+    // One `ab`, one token that says the word ends, one `12`: all else is forced.
+    assert_eq!(outcome.contexts.len(), 3);
+}
+
+#[test]
+fn a_refused_value_is_decoded_again_behind_a_hint_that_nobody_sees() {
+    let bench = Bench::new();
+    let mut field = bench.field("word", "[a-z]{3}");
+    field.check = true;
+    field.retry = RetryPolicy {
+        attempts: 3,
+        heat: 0.5,
+        hint: Some("({value}: {reason}) ".into()),
+        exhausted: Fallback::Fail,
+    };
+    let actions = vec![write("<"), Action::Field(field), write(">"), Action::Finish];
+    let outcome = bench
+        .run(actions, &["bad", "abc"], |value| {
+            match value.bytes.as_slice() {
+                b"bad" => Verdict::Retry("not {value}".into()),
+                _ => Verdict::Accept,
+            }
+        })
+        .unwrap();
+    assert_eq!(outcome.text, "<abc>");
+    assert!(
+        outcome
+            .contexts
+            .contains(&"<(bad: not {value}) ".to_string()),
+        "{outcome:?}"
+    );
+    let report = &outcome.reports.fields()[0];
+    assert_eq!((report.attempts, report.verified), (2, true));
+    assert_eq!(outcome.tokens, bench.vocabulary.tokenize(b"<abc>"));
+}
+
+#[test]
+fn when_attempts_are_used_up_the_fallback_decides() {
+    let bench = Bench::new();
+    let run = |exhausted| {
+        let mut field = bench.field("word", "[a-z]{3}");
+        field.check = true;
+        field.retry = RetryPolicy {
+            attempts: 2,
+            heat: 0.0,
+            hint: None,
+            exhausted,
+        };
+        let actions = vec![write("<"), Action::Field(field), write(">"), Action::Finish];
+        bench.run(actions, &["one", "two"], |_| Verdict::Retry("no".into()))
+    };
+    let error = run(Fallback::Fail).unwrap_err();
+    assert_eq!(error.kind, FailureKind::Exhausted);
+    assert!(
+        error.message.contains("`word` failed 2 of 2 attempts"),
+        "{error}"
+    );
+    assert!(error.message.contains("\"two\": no"), "{error}");
+    let written = run(Fallback::Write(b"null".to_vec())).unwrap();
+    assert_eq!(written.text, "<null>");
+    assert!(!written.reports.fields()[0].verified);
+    let accepted = run(Fallback::Accept).unwrap();
+    assert_eq!(accepted.text, "<two>");
+    assert!(!accepted.reports.fields()[0].verified);
+}
+
+#[test]
+fn a_value_can_be_replaced_and_a_long_one_runs_over() {
+    let bench = Bench::new();
+    let mut replaced = bench.field("word", "[a-z]{3}");
+    replaced.check = true;
+    let mut long = bench.field("long", "[0-9]+;");
+    long.max_tokens = 4;
+    long.retry.exhausted = Fallback::Write(b"0;".to_vec());
+    let actions = vec![
+        Action::Field(replaced),
+        write("-"),
+        Action::Field(long),
+        Action::Finish,
+    ];
+    let outcome = bench
+        .run(actions, &["abc", "7777777777"], |_| {
+            Verdict::Replace(b"ABC".to_vec())
+        })
+        .unwrap();
+    assert_eq!(outcome.text, "ABC-0;");
+}
+
+#[test]
+fn a_plugin_may_sample_for_itself() {
+    let bench = Bench::new();
+    let mut mask = toktrie::SimpleVob::alloc(bench.vocabulary.size() as usize);
+    mask.allow_token(b'q'.into());
+    mask.allow_token(bench.vocabulary.end()[0]);
+    let mask = Arc::new(mask);
+    let end = bench.vocabulary.end()[0];
+    let mut seen = Vec::new();
+    let plan = Box::new(move |observed| {
+        if let Observed::Sampled(token) = observed {
+            seen.push(token);
+        }
+        if seen.contains(&end) {
+            assert_eq!(seen, [b'q'.into(), b'q'.into(), end]);
+            return Ok(vec![Action::Finish]);
+        }
+        Ok(vec![
+            write("."),
+            Action::Sample {
+                mask: Arc::clone(&mask),
+                temperature: Some(0.5),
+            },
+        ])
+    });
+    let planner = Scripted {
+        plan,
+        check: Box::new(accept),
+    };
+    assert_eq!(bench.walk(planner, &["qq"]).unwrap().text, ".q.q.");
+}
+
+#[test]
+fn a_plugin_that_gets_nowhere_is_stopped() {
+    let bench = Bench::new();
+    let error = bench.run(vec![], &[], accept).unwrap_err();
+    assert_eq!(error.kind, FailureKind::Internal);
+    let plan = Box::new(|_| Ok(vec![write("more ")]));
+    let planner = Scripted {
+        plan,
+        check: Box::new(accept),
+    };
+    let reports = Reports::new();
+    let setting = Setting {
+        vocabulary: bench.vocabulary.clone(),
+        temperature: 0.0,
+        max_tokens: 50,
+        reports: Arc::clone(&reports),
+    };
+    let edit = Guided::new(Box::new(planner), setting)
+        .advance(None)
+        .unwrap();
+    // Past the request's limit nothing more is written: the engine ends the sequence there.
+    assert!((50..60).contains(&edit.append.len()));
+}
+
+#[test]
+fn a_field_ends_where_the_next_one_begins() {
+    let bench = Bench::new();
+    let actions = vec![
+        Action::Field(bench.field("number", "[0-9]+")),
+        Action::Field(bench.field("?unit", "kg|m")),
+        Action::Finish,
+    ];
+    let outcome = bench.run(actions, &["12", "kg"], accept).unwrap();
+    assert_eq!(outcome.text, "12kg");
+    assert_eq!(
+        outcome.reports.fields().len(),
+        1,
+        "a template's own choice is not reported"
+    );
+}
