@@ -2,11 +2,11 @@
 
 use crate::constraint::{After, Constraint, ConstraintError, Edit};
 use crate::scheduler::{Planned, Scheduler};
-use crate::sequence::{Guide, Mask, Rank, Sequence};
+use crate::sequence::{Guide, Mask, Sequence};
 use crate::workers::{Job, Report, Workers};
 use crate::{
-    Backend, BackendError, EngineConfig, FinishReason, Request, Row, SampleRow, Sampled, Sampling,
-    SeqId, SequenceError, SimpleVob, Stats, StepInput, TokenLogprob,
+    Backend, BackendError, EngineConfig, FinishReason, Request, SeqId, SequenceError, SimpleVob,
+    Stats,
 };
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -35,26 +35,15 @@ pub(crate) struct Shared {
 }
 
 pub(crate) struct Core {
-    backend: Box<dyn Backend>,
-    env: toktrie::TokEnv,
-    config: EngineConfig,
+    pub(crate) backend: Box<dyn Backend>,
+    pub(crate) env: toktrie::TokEnv,
+    pub(crate) config: EngineConfig,
     inbox: Receiver<Message>,
-    workers: Workers,
+    pub(crate) workers: Workers,
     shared: Arc<Shared>,
-    scheduler: Scheduler,
-    stats: Stats,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) stats: Stats,
     down: bool,
-}
-
-/// A row of the step under way that will sample.
-struct Sampler {
-    row: usize,
-    rank: Rank,
-    /// Length of the sequence when the step was planned: the position its mask must name.
-    position: usize,
-    mask: Option<Arc<SimpleVob>>,
-    constraint: Option<Box<dyn Constraint>>,
-    sampling: Sampling,
 }
 
 impl Core {
@@ -112,7 +101,7 @@ impl Core {
             .chain(self.scheduler.waiting.values())
     }
 
-    fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         while let Ok(message) = self.inbox.try_recv() {
             self.take(message);
         }
@@ -131,7 +120,7 @@ impl Core {
     }
 
     /// Handles messages until `done` or until `wait_ms` have passed.
-    fn take_until(&mut self, wait_ms: u64, done: impl Fn(&Self) -> bool) -> Duration {
+    pub(crate) fn take_until(&mut self, wait_ms: u64, done: impl Fn(&Self) -> bool) -> Duration {
         let start = self.config.clock.now();
         let limit = Duration::from_millis(wait_ms);
         let mut waited = Duration::ZERO;
@@ -275,246 +264,18 @@ impl Core {
         }
     }
 
-    fn step(&mut self, plan: &[Planned]) {
-        let input = self.input(plan);
-        let wanted: Vec<(usize, Planned)> = plan
-            .iter()
-            .copied()
-            .enumerate()
-            .filter(|&(row, _)| input.rows.get(row).is_some_and(|r| r.wants_logits))
-            .collect();
-        self.stats.steps += 1;
-        self.stats.tokens_computed += plan.iter().map(|p| p.tokens as u64).sum::<u64>();
-        let start = self.config.clock.now();
-        let launched = self.backend.launch(input);
-        let launched = launched.and_then(|t| self.backend.wait(&t).map(|()| t));
-        self.stats.forward_us += self.since(start);
-        let ticket = match launched {
-            Ok(ticket) => ticket,
-            Err(error) => return self.fail_all(plan, &error),
-        };
-        // Before any message is handled: an edit may change the very tokens that were just run.
-        self.mark_computed(plan);
-        self.drain();
-        let waited = self.take_until(self.config.mask_wait_ms, |core| {
-            !wanted.iter().any(|(_, p)| {
-                let guide = core.scheduler.running.get(&p.rank).map(|s| &s.guide);
-                matches!(guide, Some(Guide::MaskPending))
-            })
-        });
-        self.stats.mask_wait_us += waited.as_micros() as u64;
-        let samplers = self.collect(&wanted);
-        let start = self.config.clock.now();
-        let sampled = self.sample(ticket, &samplers);
-        self.stats.sample_us += self.since(start);
-        match sampled {
-            Ok(sampled) => {
-                for (sampler, sampled) in samplers.into_iter().zip(sampled) {
-                    self.commit(sampler, sampled);
-                }
-            }
-            Err(error) => self.fail_all(plan, &error),
-        }
-        debug_assert_eq!(self.scheduler.audit(), Ok(()));
-    }
-
-    fn since(&self, start: Duration) -> u64 {
+    pub(crate) fn since(&self, start: Duration) -> u64 {
         self.config.clock.now().saturating_sub(start).as_micros() as u64
     }
 
-    fn input(&mut self, plan: &[Planned]) -> StepInput {
-        let rows = plan.iter().filter_map(|planned| {
-            let sequence = self.scheduler.running.get_mut(&planned.rank)?;
-            let end = planned.start + planned.tokens;
-            sequence.usage.computed += planned.tokens;
-            Some(Row {
-                tokens: sequence.tokens[planned.start..end].to_vec(),
-                start: planned.start,
-                table: sequence.table.clone(),
-                wants_logits: end == sequence.tokens.len() && sequence.may_sample(),
-            })
-        });
-        StepInput {
-            rows: rows.collect(),
-        }
-    }
-
-    /// The last position counts as computed only when its token has been sampled from: a row that sits the
-    /// step out runs it again.
-    fn mark_computed(&mut self, plan: &[Planned]) {
-        let Scheduler {
-            running,
-            pool,
-            capacity,
-            ..
-        } = &mut self.scheduler;
-        for planned in plan {
-            let Some(sequence) = running.get_mut(&planned.rank) else {
-                continue;
-            };
-            let end = (planned.start + planned.tokens).min(sequence.tokens.len() - 1);
-            sequence.mark_computed(end, pool, capacity.block_size);
-        }
-    }
-
-    /// Takes the masks of the rows that sample; rows whose mask is late are left out.
-    fn collect(&mut self, wanted: &[(usize, Planned)]) -> Vec<Sampler> {
-        let mut samplers = Vec::with_capacity(wanted.len());
-        for (row, planned) in wanted {
-            let Some(sequence) = self.scheduler.running.get_mut(&planned.rank) else {
-                continue;
-            };
-            let position = sequence.tokens.len();
-            let mut sampling = sequence.sampling.clone();
-            let (mask, constraint) = match std::mem::replace(&mut sequence.guide, Guide::Advancing)
-            {
-                Guide::Free => {
-                    sequence.guide = Guide::Free;
-                    (None, None)
-                }
-                Guide::Masked(mask, constraint) if mask.position == position => {
-                    let (temperature, salt) = sequence.wish;
-                    sampling.temperature = temperature.unwrap_or(sampling.temperature);
-                    sampling.seed ^= salt;
-                    (Some(mask.bits), Some(constraint))
-                }
-                // A mask for another position is never used; it is made anew by no one, so the row
-                // would hang: treat it as the divergence it is.
-                Guide::Masked(mask, _) => {
-                    let error = SequenceError::Diverged {
-                        constraint: mask.position,
-                        engine: position,
-                    };
-                    let id = sequence.id;
-                    self.fail(id, error);
-                    continue;
-                }
-                late @ (Guide::MaskPending | Guide::Advancing) => {
-                    sequence.guide = late;
-                    self.sit_out(planned.rank);
-                    continue;
-                }
-            };
-            sequence.misses = 0;
-            samplers.push(Sampler {
-                row: *row,
-                rank: planned.rank,
-                position,
-                mask,
-                constraint,
-                sampling,
-            });
-        }
-        samplers
-    }
-
-    fn sit_out(&mut self, rank: Rank) {
-        self.stats.late_masks += 1;
-        let Some(sequence) = self.scheduler.running.get_mut(&rank) else {
-            return;
-        };
-        sequence.misses += 1;
-        let (id, misses, position) = (sequence.id, sequence.misses, sequence.tokens.len());
-        if misses > self.config.late_limit {
-            self.fail(id, SequenceError::Late { position, misses });
-        }
-    }
-
-    fn sample(
-        &mut self,
-        ticket: crate::Ticket,
-        samplers: &[Sampler],
-    ) -> Result<Vec<Sampled>, BackendError> {
-        let running = &self.scheduler.running;
-        let rows: Vec<SampleRow<'_>> = samplers
-            .iter()
-            .filter_map(|sampler| {
-                let sequence = running.get(&sampler.rank)?;
-                Some(SampleRow {
-                    row: sampler.row,
-                    mask: sampler.mask.clone(),
-                    sampling: &sampler.sampling,
-                    position: sampler.position as u64,
-                    history: &sequence.tokens,
-                    prompt_len: sequence.prompt_len,
-                })
-            })
-            .collect();
-        let sampled = self.backend.finish(ticket, &rows)?;
-        if sampled.len() != samplers.len() {
-            let message = format!(
-                "{} rows sampled, {} answered",
-                samplers.len(),
-                sampled.len()
-            );
-            return Err(BackendError::Failed(message));
-        }
-        Ok(sampled)
-    }
-
-    fn commit(&mut self, sampler: Sampler, sampled: Sampled) {
-        let Sampler {
-            rank,
-            position,
-            mask,
-            constraint,
-            sampling,
-            ..
-        } = sampler;
-        let Scheduler {
-            running,
-            pool,
-            capacity,
-            ..
-        } = &mut self.scheduler;
-        let Some(sequence) = running.get_mut(&rank) else {
-            return;
-        };
-        let id = sequence.id;
-        let Some(token) = sampled.token else {
-            return self.fail(id, SequenceError::EmptyMask { position });
-        };
-        let allowed = mask.is_none_or(|m| (token as usize) < m.len() && m.is_allowed(token));
-        if !allowed || token as usize >= capacity.vocab_size {
-            self.stats.unmasked_tokens += 1;
-            return self.fail(id, SequenceError::Unmasked { token, position });
-        }
-        self.stats.tokens_sampled += 1;
-        sequence.mark_computed(position, pool, capacity.block_size);
-        let logprob = sampling.logprobs.map(|_| TokenLogprob {
-            logprob: sampled.logprob,
-            top: sampled.top,
-        });
-        let trie = self.env.tok_trie();
-        if let Some(constraint) = constraint {
-            sequence.push_sampled(token, logprob, trie);
-            sequence.guide = Guide::Advancing;
-            self.workers.send(Job {
-                seq: id,
-                constraint,
-                sampled: Some(token),
-            });
-            return;
-        }
-        if sequence.end.contains(&token) {
-            sequence.usage.sampled += 1;
-            return self.finish(id, FinishReason::Stop);
-        }
-        sequence.push_sampled(token, logprob, trie);
-        sequence.show(sequence.generated(), trie);
-        if sequence.tokens.len() >= sequence.limit {
-            self.finish(id, FinishReason::Length);
-        }
-    }
-
-    fn finish(&mut self, id: SeqId, reason: FinishReason) {
+    pub(crate) fn finish(&mut self, id: SeqId, reason: FinishReason) {
         if let Some(sequence) = self.remove(id) {
             self.stats.sequences_finished += 1;
             sequence.finish(reason);
         }
     }
 
-    fn fail(&mut self, id: SeqId, error: SequenceError) {
+    pub(crate) fn fail(&mut self, id: SeqId, error: SequenceError) {
         if let Some(sequence) = self.remove(id) {
             self.stats.sequences_failed += 1;
             tracing::debug!(sequence = id.0, %error, "a sequence failed");
@@ -522,7 +283,7 @@ impl Core {
         }
     }
 
-    fn fail_all(&mut self, plan: &[Planned], error: &BackendError) {
+    pub(crate) fn fail_all(&mut self, plan: &[Planned], error: &BackendError) {
         tracing::error!(%error, rows = plan.len(), "a step failed");
         let running = &self.scheduler.running;
         let ids: Vec<SeqId> = plan

@@ -15,6 +15,7 @@ mod request;
 mod sample;
 mod scheduler;
 mod sequence;
+mod step;
 pub mod testing;
 mod workers;
 

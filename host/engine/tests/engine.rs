@@ -73,7 +73,7 @@ fn engine(blocks: usize, config: EngineConfig) -> Engine {
         vocab_size: vocab(),
     };
     let backend = Scripted::new(capacity, hashed_logits(vocab()));
-    Engine::start(Box::new(backend), env(), config).unwrap()
+    Engine::start(Box::new(backend), env(), config).expect("the engine takes it")
 }
 
 fn request(prompt: &[u8], max_tokens: usize, seed: u64) -> (Request, Receiver<Event>) {
@@ -96,7 +96,7 @@ fn request(prompt: &[u8], max_tokens: usize, seed: u64) -> (Request, Receiver<Ev
 fn alone(prompt: &[u8], max_tokens: usize, seed: u64) -> Vec<TokenId> {
     let engine = engine(64, EngineConfig::default());
     let (request, events) = request(prompt, max_tokens, seed);
-    engine.submit(vec![request]).unwrap();
+    engine.submit(vec![request]).expect("the engine takes it");
     gather(&events).tokens
 }
 
@@ -133,7 +133,7 @@ proptest! {
             let start = if shared { 0 } else { len as u8 };
             let prompt: Vec<u8> = (0..len as u8).map(|i| i.wrapping_mul(7).wrapping_add(start)).collect();
             let (request, events) = request(&prompt, max_tokens, seed);
-            engine.submit(vec![request]).unwrap();
+            engine.submit(vec![request]).expect("the engine takes it");
             running.push((prompt, max_tokens, seed, events));
         }
         for (prompt, max_tokens, seed, events) in running {
@@ -151,7 +151,7 @@ fn a_prefix_is_computed_once() {
     let prompt: Vec<u8> = (0..41).collect();
     let group: Vec<_> = (0..8).map(|seed| request(&prompt, 4, seed)).collect();
     let (requests, events): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-    engine.submit(requests).unwrap();
+    engine.submit(requests).expect("the engine takes it");
     let cached: Vec<usize> = events.iter().map(|e| gather(e).usage.cached).collect();
     // 40 of 41 positions are in full blocks of 4; the first sequence computes them for all.
     assert_eq!(cached, [0, 40, 40, 40, 40, 40, 40, 40]);
@@ -187,7 +187,7 @@ fn refusals_take_nothing_in() {
         })
     );
     let (fits, events) = request(&[7; 31], 4, 0);
-    engine.submit(vec![fits]).unwrap();
+    engine.submit(vec![fits]).expect("the engine takes it");
     assert_eq!(gather(&events).usage.completion, 1);
     engine.shutdown();
     assert_eq!(
@@ -201,7 +201,7 @@ fn aborts_give_blocks_back() {
     let engine = engine(64, EngineConfig::default());
     for round in 0..50 {
         let (request, events) = request(&[round; 9], 240, u64::from(round));
-        let ids = engine.submit(vec![request]).unwrap();
+        let ids = engine.submit(vec![request]).expect("the engine takes it");
         if round % 2 == 0 {
             let _ = events.recv_timeout(WAIT);
         }
@@ -272,7 +272,7 @@ const SAMPLE: After = After::Sample {
 fn run(engine: &Engine, script: Script) -> Outcome {
     let (mut request, events) = request(b"prompt", 40, 1);
     request.constraint = Some(Box::new(script));
-    engine.submit(vec![request]).unwrap();
+    engine.submit(vec![request]).expect("the engine takes it");
     gather(&events)
 }
 
@@ -304,8 +304,9 @@ fn edits_force_retract_and_release() {
 fn a_constraint_fails_alone() {
     let engine = engine(64, EngineConfig::default());
     let (mate, mate_events) = request(b"bystander", 60, 5);
-    engine.submit(vec![mate]).unwrap();
-    let bad: Vec<(Script, fn(&SequenceError) -> bool)> = vec![
+    engine.submit(vec![mate]).expect("the engine takes it");
+    type Expected = fn(&SequenceError) -> bool;
+    let bad: Vec<(Script, Expected)> = vec![
         (
             Script {
                 allow: 0,
@@ -349,7 +350,9 @@ fn a_late_mask_holds_up_its_own_row_only() {
     let (mut late, late_events) = request(b"prompt", 40, 1);
     late.constraint = Some(Box::new(slow));
     let (quick, quick_events) = request(b"quick", 8, 2);
-    engine.submit(vec![late, quick]).unwrap();
+    engine
+        .submit(vec![late, quick])
+        .expect("the engine takes it");
     assert_eq!(gather(&quick_events).tokens, alone(b"quick", 8, 2));
     assert_eq!(gather(&late_events).bytes, b"x");
     assert!(engine.stats().late_masks > 0);

@@ -168,6 +168,8 @@ impl Guided {
             let value = field.value(&self.output);
             let verdict = match step {
                 Step::More => return Ok(true),
+                // The request's own limit: the engine ends the sequence there, by `length`.
+                Step::Overrun if self.output.len() >= self.setting.max_tokens => return Ok(true),
                 Step::Overrun => Verdict::Retry(format!(
                     "the field `{}` was not complete after max_tokens = {} tokens",
                     field.plan.name, field.plan.max_tokens

@@ -11,6 +11,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
 
+const MAX_TOKENS: usize = 400;
+
 /// All bytes, some longer tokens that straddle template seams, and one end token.
 fn vocabulary() -> Vocabulary {
     let mut words: Vec<Vec<u8>> = (0..=255u8).map(|b| vec![b]).collect();
@@ -113,7 +115,7 @@ impl Bench {
         let setting = Setting {
             vocabulary: self.vocabulary.clone(),
             temperature: 0.0,
-            max_tokens: 400,
+            max_tokens: MAX_TOKENS,
             reports: Arc::clone(&reports),
         };
         let mut guided = Guided::new(Box::new(planner), setting);
@@ -124,6 +126,10 @@ impl Bench {
         let mut sampled = None;
         loop {
             let edit = guided.advance(sampled)?;
+            assert!(
+                tokens.len() <= MAX_TOKENS,
+                "the engine would have ended the sequence"
+            );
             assert!(edit.keep <= tokens.len());
             tokens.truncate(edit.keep);
             tokens.extend(&edit.append);
@@ -393,4 +399,41 @@ fn a_field_ends_where_the_next_one_begins() {
         1,
         "a template's own choice is not reported"
     );
+}
+
+#[test]
+fn at_the_requests_limit_a_field_is_left_to_the_engine() {
+    let bench = Bench::new();
+    let plan = Box::new(move |_| {
+        let mut field = bench.field("word", "[a-z]{50}");
+        field.max_tokens = 3;
+        Ok(vec![Action::Field(field)])
+    });
+    let setting = Setting {
+        vocabulary: vocabulary(),
+        temperature: 0.0,
+        max_tokens: 3,
+        reports: Reports::new(),
+    };
+    let mut guided = Guided::new(
+        Box::new(Scripted {
+            plan,
+            check: Box::new(accept),
+        }),
+        setting,
+    );
+    guided.advance(None).unwrap();
+    for _ in 0..3 {
+        guided.mask().unwrap();
+        let edit = guided.advance(Some(b'q'.into())).unwrap();
+        // Not a failed attempt: the text so far stands, and the engine says `length`.
+        assert_eq!(
+            edit.after,
+            After::Sample {
+                temperature: Some(0.0),
+                salt: 0
+            }
+        );
+    }
+    assert_eq!(guided.committed(), 3);
 }
