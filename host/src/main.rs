@@ -1,1 +1,7 @@
-fn main() {}
+//! The `formwork` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    formwork::cli::run()
+}

@@ -1,1 +1,37 @@
-//! Stub.
+//! The arithmetic of a transformer's forward pass on CPUs: matrix products with quantised and dense
+//! weights, attention over a paged KV cache, normalisation, rotary embedding and gated activations.
+//!
+//! Two properties hold for every kernel here, and tests check them:
+//!
+//! * A result for one row of activations is the same to the bit whatever other rows are in the step,
+//!   in whatever order, and however many threads run. Work is only ever split over outputs; sums run
+//!   over the inner dimension in a fixed order.
+//! * All instruction sets give the same bits: integer sums are exact, and floating-point operations
+//!   happen in one order with fused multiply-adds on every path.
+
+mod activation;
+mod attention;
+mod block_format;
+mod cpu;
+mod dense;
+mod exp;
+mod kv;
+mod norm;
+mod product;
+mod quant_rows;
+mod quantized;
+mod rope;
+mod shared;
+
+pub use activation::{add_assign, silu_mul};
+pub use attention::{AttentionShape, Segment, attention};
+pub use block_format::{BlockFormat, PackError};
+pub use cpu::{Cpu, CpuError, CpuOptions, Isa};
+pub use dense::{DenseMatrix, DenseValues};
+pub use exp::exp;
+pub use kv::{KvCache, KvShape};
+pub use norm::rms_norm;
+pub use product::{Input, Matrix, product};
+pub use quant_rows::QuantRows;
+pub use quantized::QuantMatrix;
+pub use rope::{RopeStyle, RopeTable};

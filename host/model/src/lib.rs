@@ -1,1 +1,21 @@
-//! Stub.
+//! Weights, tokenizers, chat templates and the CPU backend.
+//!
+//! [`Model::load`] reads a GGUF file or a Hugging Face directory and packs its weights for
+//! `formwork-kernels`; [`CpuBackend`] runs it behind the engine's `Backend` trait.
+
+mod chat;
+mod config;
+mod cpu;
+mod error;
+mod gguf;
+mod hf;
+mod model;
+mod tiny;
+mod tokenizer;
+mod weights;
+
+pub use chat::{ChatInputs, ChatTemplate};
+pub use cpu::{CpuBackend, CpuConfig};
+pub use error::ModelError;
+pub use model::{LoadOptions, LoadProgress, Model, ModelInfo, ProgressFn};
+pub use tokenizer::{SpecialTokens, Tokenizer};

@@ -1,0 +1,210 @@
+//! The ways to choose an output format: `plugin`, `response_format`, vLLM's `guided_*` fields, and a suffix
+//! of the model's name.
+
+use serde_json::{Map, Value, json};
+
+use super::fields::{as_string, wrong};
+use super::{ApiLimits, Fields};
+use crate::errors::ApiError;
+use crate::registry::{PluginName, RegistryError, Selector};
+
+/// The stock plugin behind `response_format`.
+const JSON_SCHEMA: &str = "formwork/json-schema";
+
+/// vLLM's fields for guided decoding: the field, the stock plugin, and the param that the value becomes.
+const GUIDED: [(&str, &str, &str); 4] = [
+    ("guided_json", JSON_SCHEMA, "schema"),
+    ("guided_regex", "formwork/regex", "pattern"),
+    ("guided_choice", "formwork/choice", "choices"),
+    ("guided_grammar", "formwork/grammar", "grammar"),
+];
+
+/// The plugin that a request asks for.
+#[derive(Clone, Debug)]
+pub struct FormatChoice {
+    /// Its name.
+    pub name: PluginName,
+    /// Which version.
+    pub selector: Selector,
+    /// Its params, not yet checked against its schema.
+    pub params: Value,
+    /// The field of the request that chose it.
+    pub param: &'static str,
+    /// The field of the request that its params come from, for errors in them.
+    pub params_path: &'static str,
+}
+
+/// The model's name, with a plugin if the name brings one: `smollm2:acme/ticket@1`.
+#[derive(Clone, Debug)]
+pub struct ModelChoice {
+    plugin: Option<(PluginName, Selector)>,
+}
+
+impl ModelChoice {
+    /// Reads the `model` field.
+    ///
+    /// # Errors
+    /// 404 for another model than the one served, 400 for a malformed suffix.
+    pub fn parse(model: &str, limits: &ApiLimits) -> Result<Self, ApiError> {
+        let rest = match model.strip_prefix(limits.model_id.as_str()) {
+            Some("") => return Ok(Self { plugin: None }),
+            Some(rest) => rest.strip_prefix(':'),
+            None => None,
+        };
+        let Some(suffix) = rest else {
+            let shown: String = model.chars().take(64).collect();
+            let message = format!(
+                "the model `{shown}` does not exist; this server has `{}`",
+                limits.model_id
+            );
+            let status = axum::http::StatusCode::NOT_FOUND;
+            return Err(ApiError::new(status, "model_not_found", message).param("model"));
+        };
+        let (name, selector) = match suffix.split_once('@') {
+            Some((name, selector)) => (name, selector),
+            None => (suffix, "latest"),
+        };
+        let bad = |error: RegistryError| ApiError::from(error).param("model");
+        Ok(Self {
+            plugin: Some((name.parse().map_err(bad)?, selector.parse().map_err(bad)?)),
+        })
+    }
+}
+
+impl FormatChoice {
+    /// Takes `plugin` and `response_format` and puts them together with the model's suffix.
+    ///
+    /// # Errors
+    /// 400 when they are malformed or more than one of them chooses a format.
+    pub(super) fn take(fields: &mut Fields, model: ModelChoice) -> Result<Option<Self>, ApiError> {
+        let by_model = model.plugin.map(|(name, selector)| Self {
+            name,
+            selector,
+            params: Value::Object(Map::new()),
+            param: "model",
+            params_path: "plugin.params",
+        });
+        let by_plugin = fields.take("plugin").map(plugin).transpose()?;
+        let response_format = fields.take("response_format");
+        let by_format = match response_format {
+            Some(value) => self::response_format(value)?,
+            None => None,
+        };
+        let mut chosen = vec![by_model, by_plugin, by_format];
+        for (field, plugin, key) in GUIDED {
+            chosen.push(guided(fields, field, plugin, key)?);
+        }
+        let mut chosen = chosen.into_iter().flatten();
+        let (first, second) = (chosen.next(), chosen.next());
+        if let (Some(first), Some(second)) = (&first, &second) {
+            let message = format!(
+                "`{}` and `{}` both choose an output format; send one of them",
+                first.param, second.param
+            );
+            return Err(ApiError::invalid(second.param, message));
+        }
+        Ok(first)
+    }
+}
+
+fn plugin(value: Value) -> Result<FormatChoice, ApiError> {
+    let mut fields = Fields::new("plugin", value)?;
+    let name = fields.required_string("name")?;
+    let version = fields.string("version")?;
+    let params = fields.take("params");
+    fields.finish()?;
+    let name: PluginName = name
+        .parse()
+        .map_err(|error: RegistryError| ApiError::from(error).param("plugin.name"))?;
+    let selector = version.as_deref().unwrap_or("latest");
+    let selector: Selector = selector
+        .parse()
+        .map_err(|error: RegistryError| ApiError::from(error).param("plugin.version"))?;
+    let params = match params {
+        None => Value::Object(Map::new()),
+        Some(params @ Value::Object(_)) => params,
+        Some(other) => return Err(wrong("plugin.params", "an object", &other)),
+    };
+    Ok(FormatChoice {
+        name,
+        selector,
+        params,
+        param: "plugin",
+        params_path: "plugin.params",
+    })
+}
+
+fn guided(
+    fields: &mut Fields,
+    field: &'static str,
+    plugin: &str,
+    key: &str,
+) -> Result<Option<FormatChoice>, ApiError> {
+    let Some(value) = fields.take(field) else {
+        return Ok(None);
+    };
+    Ok(Some(FormatChoice {
+        name: plugin.parse()?,
+        selector: Selector::Latest,
+        params: json!({ key: value }),
+        param: field,
+        params_path: field,
+    }))
+}
+
+/// OpenAI's `response_format`: `text`, `json_object` or `json_schema`.
+fn response_format(value: Value) -> Result<Option<FormatChoice>, ApiError> {
+    let mut fields = Fields::new("response_format", value)?;
+    let kind = fields.required_string("type")?;
+    let params = match kind.as_str() {
+        "text" => None,
+        "json_object" => Some(json!({})),
+        "json_schema" => Some(json_schema(fields.required("json_schema")?)?),
+        other => {
+            let message = format!(
+                "`response_format.type` must be \"text\", \"json_object\" or \"json_schema\", not {}",
+                super::fields::shown(&json!(other))
+            );
+            return Err(ApiError::invalid("response_format.type", message));
+        }
+    };
+    fields.finish()?;
+    let Some(params) = params else {
+        return Ok(None);
+    };
+    Ok(Some(FormatChoice {
+        name: JSON_SCHEMA.parse()?,
+        selector: Selector::Latest,
+        params,
+        param: "response_format",
+        params_path: "response_format.json_schema",
+    }))
+}
+
+fn json_schema(value: Value) -> Result<Value, ApiError> {
+    let mut fields = Fields::new("response_format.json_schema", value)?;
+    // Names and describes the schema for its author; the output is the same.
+    as_string(
+        "response_format.json_schema.name",
+        fields.take("name").unwrap_or_else(|| json!("")),
+    )?;
+    fields.string("description")?;
+    let schema = fields.take("schema");
+    let strict = fields.boolean("strict")?;
+    fields.finish()?;
+    let mut params = Map::new();
+    match schema {
+        None => {}
+        Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
+            params.insert("schema".to_owned(), schema);
+        }
+        Some(other) => {
+            let path = "response_format.json_schema.schema";
+            return Err(wrong(path, "a JSON Schema (an object)", &other));
+        }
+    }
+    if let Some(strict) = strict {
+        params.insert("strict".to_owned(), Value::Bool(strict));
+    }
+    Ok(Value::Object(params))
+}

@@ -1,0 +1,358 @@
+//! Each kernel against double precision, on every instruction set, and the two promises of the crate:
+//! the same bits on all paths, the same bits whatever the batch.
+
+mod reference;
+
+use formwork_kernels::{
+    AttentionShape, BlockFormat, Cpu, CpuOptions, DenseMatrix, DenseValues, Input, Isa, KvCache,
+    KvShape, Matrix, QuantMatrix, QuantRows, RopeStyle, RopeTable, Segment, attention, product,
+    rms_norm, silu_mul,
+};
+use half::bf16;
+use proptest::prelude::*;
+use reference::{Numbers, close};
+
+const FORMATS: [BlockFormat; 8] = [
+    BlockFormat::Q4_0,
+    BlockFormat::Q4_1,
+    BlockFormat::Q5_0,
+    BlockFormat::Q5_1,
+    BlockFormat::Q8_0,
+    BlockFormat::Q4K,
+    BlockFormat::Q5K,
+    BlockFormat::Q6K,
+];
+
+/// One per instruction set of this machine, with one thread and with three.
+fn cpus() -> Vec<Cpu> {
+    let mut cpus = Vec::new();
+    for isa in Isa::available() {
+        for threads in [1, 3] {
+            cpus.push(cpu(isa, threads));
+        }
+    }
+    cpus
+}
+
+fn cpu(isa: Isa, threads: usize) -> Cpu {
+    Cpu::new(CpuOptions {
+        threads,
+        isa: Some(isa),
+    })
+    .expect("the machine has the instructions")
+}
+
+fn multiply(cpu: &Cpu, matrices: &[&Matrix], values: &[f32]) -> Vec<f32> {
+    let columns = matrices[0].columns();
+    let mut quantized = QuantRows::default();
+    if columns.is_multiple_of(32) {
+        quantized.set(cpu, columns, values);
+    }
+    let width: usize = matrices.iter().map(|matrix| matrix.rows()).sum();
+    let mut out = vec![f32::NAN; values.len() / columns * width];
+    let quantized = &quantized;
+    product(cpu, matrices, Input { values, quantized }, &mut out);
+    out
+}
+
+fn quant(format: BlockFormat, shape: [usize; 2], seed: u64) -> Matrix {
+    let bytes = reference::blocks(format, shape, seed);
+    let cpu = cpu(Isa::Portable, 1);
+    Matrix::Quant(QuantMatrix::pack(&cpu, format, shape, &bytes).expect("the shape fits"))
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
+}
+
+#[test]
+fn packed_rows_are_what_the_format_says() {
+    for format in FORMATS {
+        let shape = [37, 512];
+        let bytes = reference::blocks(format, shape, 5);
+        let want = reference::dequantize(format, &bytes);
+        for cpu in cpus() {
+            let matrix = QuantMatrix::pack(&cpu, format, shape, &bytes).unwrap();
+            let mut row = vec![0.0; shape[1]];
+            for (index, want) in want.chunks_exact(shape[1]).enumerate() {
+                matrix.row(index, &mut row);
+                close(&row, want, 1e-6, &format!("{format:?} row {index}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn quantised_products_are_right_and_the_same_on_every_path() {
+    for format in FORMATS {
+        for (rows, outputs, columns) in [(1, 16, 256), (3, 5, 512), (4, 33, 256), (71, 40, 768)] {
+            let bytes = reference::blocks(format, [outputs, columns], 11);
+            let weights = reference::dequantize(format, &bytes);
+            let x = Numbers::new(13).take(rows * columns);
+            let want = reference::product(&weights, &reference::round_to_codes(&x), columns);
+            let mut first: Option<Vec<u32>> = None;
+            for cpu in cpus() {
+                let shape = [outputs, columns];
+                let matrix = QuantMatrix::pack(&cpu, format, shape, &bytes).unwrap();
+                let got = multiply(&cpu, &[&Matrix::Quant(matrix)], &x);
+                let name = format!("{format:?} {rows}x{outputs}x{columns} {:?}", cpu.isa());
+                close(&got, &want, 1e-4, &name);
+                assert_eq!(first.get_or_insert(bits(&got)), &bits(&got), "{name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_codes_do_not_overflow() {
+    for format in [BlockFormat::Q4_1, BlockFormat::Q8_0, BlockFormat::Q6K] {
+        let mut bytes = vec![0xff; format.matrix_bytes(16, 256).unwrap()];
+        reference::set_scales(format, &mut bytes, 1.0);
+        let weights = reference::dequantize(format, &bytes);
+        for x in [vec![1.0; 256], vec![-1.0; 256]] {
+            let want = reference::product(&weights, &reference::round_to_codes(&x), 256);
+            for cpu in cpus() {
+                let matrix = QuantMatrix::pack(&cpu, format, [16, 256], &bytes).unwrap();
+                let got = multiply(&cpu, &[&Matrix::Quant(matrix)], &x);
+                close(&got, &want, 1e-5, &format!("{format:?} {:?}", cpu.isa()));
+            }
+        }
+    }
+}
+
+#[test]
+fn dense_products_are_right_and_the_same_on_every_path() {
+    for (rows, outputs, columns) in [(1, 16, 7), (5, 3, 33), (9, 50, 64)] {
+        let weights = Numbers::new(3).take(outputs * columns);
+        let narrow: Vec<bf16> = weights.iter().map(|&w| bf16::from_f32(w)).collect();
+        let widened: Vec<f32> = narrow.iter().map(|w| w.to_f32()).collect();
+        let x = Numbers::new(4).take(rows * columns);
+        for (values, weights) in [
+            (DenseValues::F32(&weights), &weights),
+            (DenseValues::Bf16(&narrow), &widened),
+        ] {
+            let want = reference::product(&reference::wide(weights), &reference::wide(&x), columns);
+            let matrix = Matrix::Dense(DenseMatrix::pack([outputs, columns], &values).unwrap());
+            let mut first: Option<Vec<u32>> = None;
+            for cpu in cpus() {
+                let got = multiply(&cpu, &[&matrix], &x);
+                close(&got, &want, 1e-5, "dense");
+                assert_eq!(first.get_or_insert(bits(&got)), &bits(&got));
+            }
+        }
+    }
+}
+
+#[test]
+fn several_matrices_are_one_after_the_other() {
+    let matrices = [
+        quant(BlockFormat::Q4_1, [20, 256], 1),
+        quant(BlockFormat::Q6K, [3, 256], 2),
+        quant(BlockFormat::Q8_0, [48, 256], 3),
+    ];
+    let x = Numbers::new(9).take(6 * 256);
+    let cpu = cpu(Isa::best(), 2);
+    let together = multiply(&cpu, &matrices.each_ref(), &x);
+    for row in 0..6 {
+        let x = &x[row * 256..][..256];
+        let apart: Vec<f32> = matrices
+            .iter()
+            .flat_map(|matrix| multiply(&cpu, &[matrix], x))
+            .collect();
+        assert_eq!(bits(&together[row * 71..][..71]), bits(&apart));
+    }
+}
+
+#[test]
+fn norms_and_gates_are_right_and_the_same_on_every_path() {
+    for n in [1, 16, 37, 576] {
+        let x = Numbers::new(n as u64).take(3 * n);
+        let weight = Numbers::new(2).take(n);
+        let gate_up = Numbers::new(6).take(6 * n);
+        let norm_want = reference::rms_norm(&x, &weight, 1e-5);
+        let gate_want = reference::silu_mul(&gate_up, n);
+        let mut first: Option<(Vec<u32>, Vec<u32>)> = None;
+        for cpu in cpus() {
+            let (mut normed, mut gated) = (vec![0.0; 3 * n], vec![0.0; 3 * n]);
+            rms_norm(&cpu, &weight, 1e-5, &x, &mut normed);
+            silu_mul(&cpu, n, &gate_up, &mut gated);
+            close(&normed, &norm_want, 1e-5, "norm");
+            close(&gated, &gate_want, 1e-5, "gate");
+            let got = (bits(&normed), bits(&gated));
+            assert_eq!(first.get_or_insert(got.clone()), &got);
+        }
+    }
+}
+
+#[test]
+fn rotation_turns_pairs_by_position_times_frequency() {
+    let frequencies = [1.0, 0.25, 0.01];
+    for style in [RopeStyle::Interleaved, RopeStyle::Halves] {
+        let table = RopeTable::new(style, &frequencies, 100);
+        let before = Numbers::new(8).take(2 * 8);
+        let mut after = before.clone();
+        table.apply(77, 8, &mut after);
+        for (before, after) in before.chunks_exact(8).zip(after.chunks_exact(8)) {
+            for (pair, frequency) in frequencies.iter().enumerate() {
+                let (i, j) = match style {
+                    RopeStyle::Interleaved => (2 * pair, 2 * pair + 1),
+                    RopeStyle::Halves => (pair, pair + 3),
+                };
+                let (sin, cos) = (77.0 * frequency).sin_cos();
+                let (a, b) = (f64::from(before[i]), f64::from(before[j]));
+                let want = [a * cos - b * sin, a * sin + b * cos];
+                close(&[after[i], after[j]], &want, 1e-5, "rotation");
+            }
+            assert_eq!(before[6..], after[6..]);
+        }
+    }
+}
+
+/// A cache with random keys and values for sequences of the given lengths, and their block tables.
+struct Scene {
+    cache: KvCache,
+    tables: Vec<Vec<u32>>,
+    lengths: Vec<usize>,
+    queries: Vec<f32>,
+}
+
+const HEADS: usize = 6;
+const KV: KvShape = KvShape {
+    blocks: 32,
+    block_size: 32,
+    kv_heads: 2,
+    head_dim: 48,
+};
+
+impl Scene {
+    fn new(lengths: &[usize]) -> Self {
+        let mut numbers = Numbers::new(17);
+        let mut cache = KvCache::new(KV);
+        let mut blocks = (0..KV.blocks as u32).rev();
+        let mut tables = Vec::new();
+        for &length in lengths {
+            let table: Vec<u32> = blocks.by_ref().take(length.div_ceil(32)).collect();
+            for position in 0..length {
+                let slot = table[position / 32] as usize * 32 + position % 32;
+                let width = KV.kv_heads * KV.head_dim;
+                cache.write(slot, &numbers.take(width), &numbers.take(width));
+            }
+            tables.push(table);
+        }
+        let queries = numbers.take(lengths.iter().sum::<usize>() * HEADS * KV.head_dim);
+        Self {
+            cache,
+            tables,
+            lengths: lengths.to_vec(),
+            queries,
+        }
+    }
+
+    /// The last `rows[i]` positions of each sequence, in one call.
+    fn attend(&self, cpu: &Cpu, which: &[usize], rows: &[usize]) -> Vec<f32> {
+        let width = HEADS * KV.head_dim;
+        let (mut segments, mut queries) = (Vec::new(), Vec::new());
+        for (&index, &rows) in which.iter().zip(rows) {
+            let before: usize = self.lengths[..index].iter().sum();
+            let start = self.lengths[index] - rows;
+            segments.push(Segment {
+                first_row: queries.len() / width,
+                rows,
+                start,
+                table: &self.tables[index],
+            });
+            queries.extend_from_slice(&self.queries[(before + start) * width..][..rows * width]);
+        }
+        let shape = AttentionShape {
+            heads: HEADS,
+            stride: width,
+            scale: 0.3,
+        };
+        let mut out = vec![f32::NAN; queries.len()];
+        attention(cpu, shape, &self.cache, &segments, &queries, &mut out);
+        out
+    }
+}
+
+#[test]
+fn attention_is_right_and_the_same_on_every_path() {
+    let lengths = [1, 16, 17, 70];
+    let scene = Scene::new(&lengths);
+    let mut numbers = Numbers::new(17);
+    let width = KV.kv_heads * KV.head_dim;
+    let mut want = Vec::new();
+    let contexts: Vec<_> = lengths
+        .iter()
+        .map(|&length| reference::context(&mut numbers, length, width))
+        .collect();
+    let mut queries = scene.queries.chunks_exact(HEADS * KV.head_dim);
+    for context in &contexts {
+        for position in 0..context.len() {
+            let query = queries.next().unwrap();
+            want.extend(reference::attend(
+                query,
+                &context[..=position],
+                KV.head_dim,
+                0.3,
+            ));
+        }
+    }
+    let mut first: Option<Vec<u32>> = None;
+    for cpu in cpus() {
+        let got = scene.attend(&cpu, &[0, 1, 2, 3], &lengths);
+        close(&got, &want, 1e-4, "attention");
+        assert_eq!(first.get_or_insert(bits(&got)), &bits(&got));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 40,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn a_row_of_a_product_does_not_depend_on_its_batch(
+        format in proptest::sample::select(&FORMATS[..]),
+        order in proptest::collection::vec(0usize..9, 1..20),
+        outputs in 1usize..50,
+        threads in 1usize..4,
+    ) {
+        let matrix = quant(format, [outputs, 256], 21);
+        let rows = Numbers::new(22).take(9 * 256);
+        let row = |index: usize| &rows[index * 256..][..256];
+        let batch: Vec<f32> = order.iter().flat_map(|&index| row(index).to_vec()).collect();
+        let together = multiply(&cpu(Isa::best(), threads), &[&matrix], &batch);
+        let alone_cpu = cpu(Isa::best(), 1);
+        for (&index, got) in order.iter().zip(together.chunks_exact(outputs)) {
+            let alone = multiply(&alone_cpu, &[&matrix], row(index));
+            prop_assert_eq!(bits(got), bits(&alone));
+        }
+    }
+
+    #[test]
+    fn a_row_of_attention_does_not_depend_on_its_batch(
+        order in Just(vec![0usize, 1, 2, 3]).prop_shuffle(),
+        take in 1usize..5,
+        threads in 1usize..4,
+    ) {
+        let lengths = [5, 40, 33, 64];
+        let scene = Scene::new(&lengths);
+        let which = &order[..take.min(4)];
+        let rows: Vec<usize> = which.iter().map(|&index| lengths[index]).collect();
+        let together = scene.attend(&cpu(Isa::best(), threads), which, &rows);
+        let alone_cpu = cpu(Isa::best(), 1);
+        let width = HEADS * KV.head_dim;
+        let mut rest = &together[..];
+        for &index in which {
+            let (got, after) = rest.split_at(lengths[index] * width);
+            rest = after;
+            // The whole sequence at once, its second half, and its last row.
+            for rows in [lengths[index], lengths[index] / 2, 1] {
+                let alone = scene.attend(&alone_cpu, &[index], &[rows]);
+                prop_assert_eq!(bits(&got[got.len() - rows * width..]), bits(&alone));
+            }
+        }
+    }
+}
