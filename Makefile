@@ -25,8 +25,9 @@ serve: plugins model ## Serve $(MODEL) on 127.0.0.1:8080 with the stock plugins
 	$(FORMWORK) serve --model $(MODEL)
 
 .PHONY: build
+# Of the whole workspace, as in `make test`: features are then the same and dependencies built once.
 build: ## The formwork command
-	$(CARGO) build -p formwork --bin formwork
+	@[ -n "$(BUILT)" ] || $(CARGO) build --workspace --bin formwork
 
 .PHONY: plugins
 plugins: build ## Stock plugins into dist/plugins, examples into dist/examples
@@ -39,7 +40,9 @@ model: build ## Fetch $(MODEL) if it is not on this machine
 	$(FORMWORK) model pull $(MODEL)
 
 .PHONY: test
-test: plugins model venv ## Everything: unit, property, end to end with the OpenAI client
+test: venv ## Everything: unit, property, end to end with the OpenAI client
+	$(CARGO) test --workspace --no-run
+	$(MAKE) --no-print-directory BUILT=1 plugins model
 	$(CARGO) test --workspace
 	PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/e2e
 
@@ -53,8 +56,9 @@ $(VENV)/.ready: tests/e2e/requirements.txt
 
 .PHONY: bench
 bench: plugins model ## The figures of this machine
-	$(CARGO) run -p formwork-sandbox --example cost
-	$(CARGO) run -p formwork-model --example throughput
+	$(CARGO) build --workspace --examples
+	target/debug/examples/cost
+	target/debug/examples/throughput
 	$(FORMWORK) demo --model $(MODEL) --concurrent 8 --figures
 	$(FORMWORK) demo --model $(MODEL) --concurrent 32 --figures
 
@@ -62,7 +66,7 @@ bench: plugins model ## The figures of this machine
 lint: ## Formatting, clippy, house rules, and dependencies where cargo-deny is installed
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) test -p formwork-house
+	$(CARGO) test --workspace --test rules
 	@if $(CARGO) deny --version >/dev/null 2>&1; then \
 		$(CARGO) deny check bans licenses sources; \
 		$(CARGO) deny check advisories || { \

@@ -133,6 +133,7 @@ fn constraint(
         vocabulary: app.vocabulary.as_ref().clone(),
         temperature,
         max_tokens,
+        on_late: format.on_late(),
         reports: Arc::clone(&reports),
     };
     let planner = Metered::new(session, Arc::clone(&app.metrics), format.reference.clone());

@@ -79,3 +79,17 @@ def test_wrong_calls_say_what_would_be_right(tmp_path):
 def test_model_info():
     info = json.loads(formwork("model", "info", "tiny", "--json"))
     assert info["chat_template"] is True
+
+
+def test_the_demo_ends_well_and_counts(server):
+    # `server` only for the model: the demo runs one of its own.
+    model = os.environ.get("FORMWORK_TEST_MODEL", MODEL_ID)
+    figures = json.loads(formwork("demo", "--figures", "--model", model, "--concurrent", 4, cwd=ROOT))
+    assert figures["unmasked_tokens"] == 0
+    assert [crowd["kind"] for crowd in figures["at_once"]] == ["mixed", "free", "constrained"]
+    for crowd in figures["at_once"]:
+        assert crowd["requests"] == 4 and crowd["tokens_per_s"] > 0
+    for stream in ("free", "constrained"):
+        assert figures[stream]["tokens_per_s"] > 0 and figures[stream]["first_token_ms"] > 0
+    assert 0 < figures["constrained"]["forced_share"] < 1
+    assert figures["upload_to_first_use_ms"] > 0

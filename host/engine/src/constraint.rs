@@ -30,6 +30,12 @@ pub trait Constraint: Send {
     /// How many generated tokens the constraint believes the sequence has: equal to the engine's own
     /// count after every edit, or the sequence is failed.
     fn committed(&self) -> usize;
+
+    /// Consecutive steps the row may sit out because its mask is late; then it fails. `None` for the
+    /// engine's own limit. Asked once, when the sequence is submitted.
+    fn late_limit(&self) -> Option<u32> {
+        None
+    }
 }
 
 /// How the generated tokens change: `generated = generated[..keep] + append`.

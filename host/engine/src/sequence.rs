@@ -59,6 +59,8 @@ pub(crate) struct Sequence {
     pub(crate) wish: (Option<f32>, u64),
     /// Consecutive steps sat out.
     pub(crate) misses: u32,
+    /// How many of them end the sequence; `None` for the engine's own limit.
+    pub(crate) late_limit: Option<u32>,
     pub(crate) usage: Usage,
     /// Whether it was admitted before: a preempted sequence no longer counts against the queue.
     pub(crate) admitted: bool,
@@ -102,6 +104,7 @@ impl Sequence {
             guide,
             wish: (None, 0),
             misses: 0,
+            late_limit: request.constraint.as_ref().and_then(|c| c.late_limit()),
             admitted: false,
             sink: request.sink,
             origins: Vec::new(),

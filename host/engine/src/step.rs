@@ -159,7 +159,7 @@ impl Core {
         };
         sequence.misses += 1;
         let (id, misses, position) = (sequence.id, sequence.misses, sequence.tokens.len());
-        if misses > self.config.late_limit {
+        if misses > sequence.late_limit.unwrap_or(self.config.late_limit) {
             self.fail(id, SequenceError::Late { position, misses });
         }
     }

@@ -217,6 +217,7 @@ struct Script {
     len: usize,
     allow: u8,
     delay: Duration,
+    late_limit: Option<u32>,
 }
 
 impl Script {
@@ -226,6 +227,7 @@ impl Script {
             len: 0,
             allow: b'x',
             delay: Duration::ZERO,
+            late_limit: None,
         }
     }
 }
@@ -252,6 +254,10 @@ impl Constraint for Script {
 
     fn committed(&self) -> usize {
         self.len
+    }
+
+    fn late_limit(&self) -> Option<u32> {
+        self.late_limit
     }
 }
 
@@ -356,5 +362,28 @@ fn a_late_mask_holds_up_its_own_row_only() {
     assert_eq!(gather(&quick_events).tokens, alone(b"quick", 8, 2));
     assert_eq!(gather(&late_events).bytes, b"x");
     assert!(engine.stats().late_masks > 0);
+    assert_idle(&engine);
+}
+
+#[test]
+fn a_constraint_may_rather_fail_than_be_late() {
+    let config = EngineConfig {
+        mask_wait_ms: 1,
+        ..EngineConfig::default()
+    };
+    let engine = engine(64, config);
+    let slow = Script {
+        delay: Duration::from_millis(200),
+        late_limit: Some(0),
+        ..Script::new(vec![edit(0, b"", 0, SAMPLE)])
+    };
+    let error = run(&engine, slow).error;
+    assert_eq!(
+        error,
+        Some(SequenceError::Late {
+            position: 6,
+            misses: 1
+        })
+    );
     assert_idle(&engine);
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use formwork_sandbox::{
-    Action, GuestError, LogLevel, LogLine, Observed, OpenRequest, Session, Value as FieldValue,
-    Verdict,
+    Action, GuestError, LatePolicy, LogLevel, LogLine, Observed, OpenRequest, Session,
+    Value as FieldValue, Verdict,
 };
 use jsonschema::Validator;
 use serde_json::Value;
@@ -71,6 +71,11 @@ impl PinnedFormat {
             params: choice.params.to_string(),
             params_path: choice.params_path,
         })
+    }
+
+    /// What the plugin wants when it misses a step's deadline.
+    pub(super) fn on_late(&self) -> LatePolicy {
+        self.resolved.plugin.description().on_late
     }
 
     /// Opens a session; `open.params` is filled in here.

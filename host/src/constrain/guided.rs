@@ -5,7 +5,8 @@ use super::output::Output;
 use super::{FieldReport, Reports, Setting};
 use formwork_engine::{After, Constraint, ConstraintError, Edit, FailureKind, SimpleVob, TokenId};
 use formwork_sandbox::{
-    Action, Failure, Fallback, Field, GuestError, LogLine, Observed, Session, Value, Verdict,
+    Action, Failure, Fallback, Field, GuestError, LatePolicy, LogLine, Observed, Session, Value,
+    Verdict,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -378,6 +379,13 @@ impl Constraint for Guided {
 
     fn committed(&self) -> usize {
         self.output.len()
+    }
+
+    fn late_limit(&self) -> Option<u32> {
+        match self.setting.on_late {
+            LatePolicy::Hold => None,
+            LatePolicy::Fail => Some(0),
+        }
     }
 }
 

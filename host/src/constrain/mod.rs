@@ -16,7 +16,7 @@ pub use guided::{Guided, Planner};
 pub use report::{FieldReport, Reports};
 
 use formwork_engine::Constraint;
-use formwork_sandbox::{Session, Vocabulary};
+use formwork_sandbox::{LatePolicy, Session, Vocabulary};
 use std::sync::Arc;
 
 /// What a walk needs to know besides its session.
@@ -27,6 +27,8 @@ pub struct Setting {
     pub temperature: f32,
     /// Most generated tokens, as the request has it; bounds what a plan may write.
     pub max_tokens: usize,
+    /// What happens to the row when the plugin misses a step's deadline.
+    pub on_late: LatePolicy,
     /// Where fields, plugin log and plan calls are noted.
     pub reports: Arc<Reports>,
 }

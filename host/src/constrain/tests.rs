@@ -4,8 +4,8 @@ use super::guided::Planner;
 use super::{Guided, Reports, Setting};
 use formwork_engine::{After, Constraint, ConstraintError, FailureKind, TokenId};
 use formwork_sandbox::{
-    Action, Fallback, Field, GrammarLimits, Grammars, GuestError, LogLine, Observed, RetryPolicy,
-    Source, Value, Verdict, Vocabulary,
+    Action, Fallback, Field, GrammarLimits, Grammars, GuestError, LatePolicy, LogLine, Observed,
+    RetryPolicy, Source, Value, Verdict, Vocabulary,
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -116,6 +116,7 @@ impl Bench {
             vocabulary: self.vocabulary.clone(),
             temperature: 0.0,
             max_tokens: MAX_TOKENS,
+            on_late: LatePolicy::Hold,
             reports: Arc::clone(&reports),
         };
         let mut guided = Guided::new(Box::new(planner), setting);
@@ -375,6 +376,7 @@ fn a_plugin_that_gets_nowhere_is_stopped() {
         vocabulary: bench.vocabulary.clone(),
         temperature: 0.0,
         max_tokens: 50,
+        on_late: LatePolicy::Hold,
         reports: Arc::clone(&reports),
     };
     let edit = Guided::new(Box::new(planner), setting)
@@ -413,6 +415,7 @@ fn at_the_requests_limit_a_field_is_left_to_the_engine() {
         vocabulary: vocabulary(),
         temperature: 0.0,
         max_tokens: 3,
+        on_late: LatePolicy::Hold,
         reports: Reports::new(),
     };
     let mut guided = Guided::new(
