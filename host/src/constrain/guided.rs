@@ -1,48 +1,17 @@
 //! The walk through a plan.
 
 use super::field::{ActiveField, Step};
+use super::hint::fill;
 use super::output::Output;
+use super::planner::{Planner, failure, guest_error};
 use super::{FieldReport, Reports, Setting};
 use formwork_engine::{After, Constraint, ConstraintError, Edit, FailureKind, SimpleVob, TokenId};
-use formwork_sandbox::{
-    Action, Failure, Fallback, Field, GuestError, LatePolicy, LogLine, Observed, Session, Value,
-    Verdict,
-};
+use formwork_sandbox::{Action, Failure, Fallback, Field, LatePolicy, Observed, Value, Verdict};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Plans in a row that may bring neither text nor a question: a plugin that never gets anywhere is stopped.
 const IDLE_PLANS: usize = 16;
-
-/// What a walk asks of a plugin. A trait, so that plans can be written down in tests.
-pub trait Planner: Send {
-    /// See [`Session::plan`].
-    ///
-    /// # Errors
-    /// The guest's.
-    fn plan(&mut self, observed: Observed) -> Result<Vec<Action>, GuestError>;
-    /// See [`Session::check`].
-    ///
-    /// # Errors
-    /// The guest's.
-    fn check(&mut self, value: &Value) -> Result<Verdict, GuestError>;
-    /// See [`Session::take_log`].
-    fn take_log(&mut self) -> Vec<LogLine>;
-}
-
-impl Planner for Session {
-    fn plan(&mut self, observed: Observed) -> Result<Vec<Action>, GuestError> {
-        Session::plan(self, observed)
-    }
-
-    fn check(&mut self, value: &Value) -> Result<Verdict, GuestError> {
-        Session::check(self, value)
-    }
-
-    fn take_log(&mut self) -> Vec<LogLine> {
-        Session::take_log(self)
-    }
-}
 
 /// A constraint that carries out a plugin's plans.
 pub struct Guided {
@@ -395,48 +364,4 @@ fn salt(field: u64, attempt: u32) -> u64 {
         return 0;
     }
     (field << 32 | u64::from(attempt)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
-fn fill(hint: &str, reason: &str, value: &[u8]) -> Vec<u8> {
-    // `{value}` first: a reason may quote anything, a value is put in as it is.
-    let value = String::from_utf8_lossy(value);
-    let mut filled = String::with_capacity(hint.len() + reason.len() + value.len());
-    let mut rest = hint;
-    while let Some(at) = rest.find('{') {
-        filled.push_str(&rest[..at]);
-        rest = &rest[at..];
-        if let Some(after) = rest.strip_prefix("{reason}") {
-            filled.push_str(reason);
-            rest = after;
-        } else if let Some(after) = rest.strip_prefix("{value}") {
-            filled.push_str(&value);
-            rest = after;
-        } else {
-            filled.push('{');
-            rest = &rest[1..];
-        }
-    }
-    filled.push_str(rest);
-    filled.into_bytes()
-}
-
-fn failure(failure: Failure) -> ConstraintError {
-    use formwork_sandbox::FailureKind as Kind;
-    let kind = match failure.kind {
-        Kind::InvalidParams => FailureKind::InvalidParams,
-        Kind::Unsatisfiable => FailureKind::Unsatisfiable,
-        Kind::Exhausted => FailureKind::Exhausted,
-        Kind::Internal => FailureKind::Internal,
-    };
-    ConstraintError {
-        kind,
-        message: failure.message,
-    }
-}
-
-fn guest_error(error: GuestError) -> ConstraintError {
-    match error {
-        GuestError::Failure(inner) => failure(inner),
-        other => ConstraintError::internal(other.to_string()),
-    }
 }

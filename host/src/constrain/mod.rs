@@ -6,17 +6,19 @@
 
 mod field;
 mod guided;
+mod hint;
 mod output;
+mod planner;
 mod report;
 
 #[cfg(test)]
 mod tests;
 
-pub use guided::{Guided, Planner};
+pub use guided::Guided;
+pub use planner::Planner;
 pub use report::{FieldReport, Reports};
 
-use formwork_engine::Constraint;
-use formwork_sandbox::{LatePolicy, Session, Vocabulary};
+use formwork_sandbox::{LatePolicy, Vocabulary};
 use std::sync::Arc;
 
 /// What a walk needs to know besides its session.
@@ -31,9 +33,4 @@ pub struct Setting {
     pub on_late: LatePolicy,
     /// Where fields, plugin log and plan calls are noted.
     pub reports: Arc<Reports>,
-}
-
-/// A constraint that lets `session` decide.
-pub fn constrain(session: Session, setting: Setting) -> Box<dyn Constraint> {
-    Box::new(Guided::new(Box::new(session), setting))
 }
