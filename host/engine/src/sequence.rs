@@ -240,20 +240,22 @@ impl Sequence {
         self.usage.retracted += dropped.iter().filter(|t| !self.end.contains(t)).count();
         self.tokens.truncate(self.prompt_len + keep);
         self.origins.truncate(keep);
-        self.rewind(pool, block_size);
         for &token in &edit.append[same..] {
             self.push(token, Origin::default(), trie);
         }
+        // One position at least is left to run, since the next token needs its logits.
+        let valid = (self.prompt_len + keep).min(self.tokens.len() - 1);
+        self.rewind(valid, pool, block_size);
         Ok(())
     }
 
-    /// Makes the cache agree with shortened tokens: positions past their end are to be computed anew, in
-    /// blocks that are this sequence's alone.
-    fn rewind(&mut self, pool: &mut BlockPool, block_size: usize) {
-        if self.tokens.len() >= self.computed {
+    /// Forgets the cache past the first `valid` positions: those are to be computed anew, in blocks that are
+    /// this sequence's alone.
+    fn rewind(&mut self, valid: usize, pool: &mut BlockPool, block_size: usize) {
+        if valid >= self.computed {
             return;
         }
-        self.computed = self.tokens.len();
+        self.computed = valid;
         let blocks = self.computed.div_ceil(block_size);
         for block in self.table.drain(blocks.min(self.table.len())..) {
             pool.release(block);
