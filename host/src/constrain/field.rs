@@ -2,6 +2,7 @@
 
 use super::output::Output;
 use formwork_sandbox::{Failure, Field, Matcher, SimpleVob, TokenId};
+use std::time::Instant;
 
 /// A field and the attempt at it that is being decoded.
 pub(super) struct ActiveField {
@@ -18,6 +19,7 @@ pub(super) struct ActiveField {
     first: usize,
     /// Whether a hint stands before the attempt.
     hinted: bool,
+    pub(super) begun: Instant,
     /// Counted from 1.
     pub(super) attempt: u32,
     /// Tokens of this attempt that were not sampled.
@@ -52,6 +54,7 @@ impl ActiveField {
             origin,
             first: 0,
             hinted: false,
+            begun: Instant::now(),
             attempt: 1,
             forced: 0,
             own: None,

@@ -236,6 +236,7 @@ impl Guided {
                 attempts: field.attempt,
                 tokens,
                 forced: forced.min(tokens),
+                elapsed: field.begun.elapsed(),
                 verified: matches!(quality, Quality::Verified),
             });
         }

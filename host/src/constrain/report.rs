@@ -2,6 +2,7 @@
 
 use formwork_sandbox::LogLine;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Notes of one sequence, written by its constraint and read by whoever answers the client.
 #[derive(Debug, Default)]
@@ -29,6 +30,8 @@ pub struct FieldReport {
     pub tokens: usize,
     /// Of those, tokens that the grammar left no choice about.
     pub forced: usize,
+    /// Time from the field's begin to its acceptance.
+    pub elapsed: Duration,
     /// Whether the value passed its grammar and, where there is one, its check. A fallback did not.
     pub verified: bool,
 }

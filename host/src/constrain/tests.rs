@@ -1,6 +1,7 @@
 //! Plans written down as data, walked by a pretend model, checked token by token.
 
 mod harness;
+mod retry_cost;
 
 use super::{Guided, Reports, Setting};
 use formwork_engine::{After, Constraint, FailureKind};
