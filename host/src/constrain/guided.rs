@@ -1,5 +1,6 @@
 //! The walk through a plan.
 
+use super::closing::{LOOK_AHEAD, MARGIN, way_out};
 use super::field::{ActiveField, Step};
 use super::hint::fill;
 use super::output::Output;
@@ -136,6 +137,10 @@ impl Guided {
     fn settle(&mut self, field: &mut ActiveField, mut step: Step) -> Result<bool, ConstraintError> {
         loop {
             let value = field.value(&self.output);
+            if matches!(step, Step::More) && self.close(field, &value) {
+                step = Step::Complete;
+                continue;
+            }
             let verdict = match step {
                 Step::More => return Ok(true),
                 // The request's own limit: the engine ends the sequence there, by `length`.
@@ -173,6 +178,45 @@ impl Guided {
                 .again(&mut self.output, hint.as_deref())
                 .map_err(failure)?;
         }
+    }
+
+    /// Short before a limit, ends the field where its grammar lets it end early: whether it did.
+    fn close(&mut self, field: &ActiveField, value: &[u8]) -> bool {
+        let budget = field.plan.max_tokens as usize;
+        let mut left = budget.saturating_sub(field.tokens(&self.output));
+        if let Some(after) = self.tokens_after_field() {
+            let room = self
+                .setting
+                .max_tokens
+                .saturating_sub(self.output.len() + after);
+            left = left.min(room);
+        }
+        if left > LOOK_AHEAD {
+            return false;
+        }
+        let Some(end) = way_out(&field.plan.matcher, value, left) else {
+            return false;
+        };
+        let needed = self.setting.vocabulary.tokenize(&end).len();
+        if needed > left || needed + MARGIN < left {
+            return false;
+        }
+        self.output.write(&end);
+        true
+    }
+
+    /// Tokens of the template text that completes the output after the field under way; `None` when more than
+    /// text is to come, so that ending this field early would not complete the output.
+    fn tokens_after_field(&self) -> Option<usize> {
+        let mut text = Vec::new();
+        for action in &self.actions {
+            match action {
+                Action::Write(bytes) => text.extend_from_slice(bytes),
+                Action::Finish => break,
+                Action::Field(_) | Action::Sample { .. } => return None,
+            }
+        }
+        Some(self.setting.vocabulary.tokenize(&text).len())
     }
 
     fn check(&mut self, field: &ActiveField, value: &[u8]) -> Result<Verdict, ConstraintError> {

@@ -4,6 +4,7 @@
 //! The guest says what comes next in whole actions; [`Guided`] walks through them token by token. It
 //! owns the list of generated tokens as the context should be, and tells the engine the difference.
 
+mod closing;
 mod field;
 mod guided;
 mod hint;

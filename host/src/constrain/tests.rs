@@ -5,7 +5,7 @@ mod retry_cost;
 
 use super::{Guided, Reports, Setting};
 use formwork_engine::{After, Constraint, FailureKind};
-use formwork_sandbox::{Action, Fallback, LatePolicy, Observed, RetryPolicy, Verdict};
+use formwork_sandbox::{Action, Fallback, LatePolicy, Observed, RetryPolicy, Source, Verdict};
 use harness::{Bench, Scripted, accept, vocabulary, write};
 use std::sync::Arc;
 
@@ -231,4 +231,37 @@ fn at_the_requests_limit_a_field_is_left_to_the_engine() {
         );
     }
     assert_eq!(guided.committed(), 3);
+}
+
+#[test]
+fn a_document_is_closed_before_its_limit_where_the_schema_lets_it() {
+    let bench = Bench::new();
+    let rambling = format!("{{\"s\":\"{}", "abc".repeat(200));
+    let run = |schema: &str| {
+        let grammar = bench
+            .grammars
+            .compile(&Source::JsonSchema(schema.into()))
+            .unwrap();
+        let mut field = bench.field("value", "x");
+        field.matcher = grammar.start();
+        field.max_tokens = 60;
+        bench.run(
+            vec![Action::Field(field), Action::Finish],
+            &[&rambling],
+            accept,
+        )
+    };
+    let open = r#"{"type":"object","properties":{"s":{"type":"string"}},"required":["s"],"additionalProperties":false}"#;
+    let closed = run(open).unwrap().text;
+    assert!(
+        closed.starts_with("{\"s\":\"abcabc") && closed.ends_with("\"}"),
+        "{closed}"
+    );
+    assert!(
+        closed.len() > 60,
+        "it is not closed long before it has to be: {closed}"
+    );
+    // A value is missing that nobody but the model can give: there is no early end.
+    let needs_more = r#"{"type":"object","properties":{"s":{"type":"string"},"n":{"type":"integer"}},"required":["s","n"],"additionalProperties":false}"#;
+    assert_eq!(run(needs_more).unwrap_err().kind, FailureKind::Exhausted);
 }
