@@ -1,6 +1,6 @@
 //! One field under way.
 
-use super::output::Output;
+use super::output::{Output, unspellable};
 use formwork_sandbox::{Failure, Field, Matcher, SimpleVob, TokenId};
 use std::time::Instant;
 
@@ -77,7 +77,7 @@ impl ActiveField {
         match hint {
             // Nothing of the hint may be chopped: it ends where the plugin says.
             Some(hint) => {
-                output.write(hint);
+                output.write(hint)?;
                 self.first = output.len();
                 self.forced = 0;
                 self.follow(output)
@@ -92,7 +92,13 @@ impl ActiveField {
     }
 
     fn heal(&mut self, output: &mut Output) -> Result<Step, Failure> {
+        let mut whole = output.spell(&self.origin);
+        whole.extend(self.fresh.fork().forced());
         let healed = self.plan.matcher.start_after(&self.origin)?;
+        // The tokenizer leaves out what it has no token for; the grammar would be none the wiser.
+        if !whole.starts_with(&output.spell(&healed)) {
+            return Err(unspellable(&whole));
+        }
         output.replace(self.base, &healed);
         self.first = self.base + healed.len().min(self.origin.len());
         self.forced = output.len() - self.first;

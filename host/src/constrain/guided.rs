@@ -90,7 +90,7 @@ impl Guided {
                 continue;
             };
             match action {
-                Action::Write(text) => self.write(text),
+                Action::Write(text) => self.write(text)?,
                 Action::Field(field) => {
                     if self.begin(field)? {
                         return Ok(());
@@ -109,14 +109,15 @@ impl Guided {
     }
 
     /// Writes template text, neighbouring writes as one.
-    fn write(&mut self, mut text: Vec<u8>) {
+    fn write(&mut self, mut text: Vec<u8>) -> Result<(), ConstraintError> {
         while let Some(Action::Write(more)) = self.actions.front_mut() {
             text.append(more);
             self.actions.pop_front();
         }
         let before = self.output.bytes();
-        self.output.write(&text);
+        self.output.write(&text).map_err(failure)?;
         self.written = self.output.tokens_before(before);
+        Ok(())
     }
 
     /// Begins a field; `true` when it needs a token sampled.
@@ -154,11 +155,11 @@ impl Guided {
             };
             let reason = match verdict {
                 Verdict::Accept => {
-                    self.accept(field, value, None, Quality::Verified);
+                    self.accept(field, Text::Decoded(value), Quality::Verified)?;
                     return Ok(false);
                 }
                 Verdict::Replace(bytes) => {
-                    self.accept(field, bytes.clone(), Some(&bytes), Quality::Verified);
+                    self.accept(field, Text::Given(bytes), Quality::Verified)?;
                     return Ok(false);
                 }
                 Verdict::Fail(error) => return Err(failure(error)),
@@ -201,8 +202,7 @@ impl Guided {
         if needed > left || needed + MARGIN < left {
             return false;
         }
-        self.output.write(&end);
-        true
+        self.output.write(&end).is_ok()
     }
 
     /// Tokens of the template text that completes the output after the field under way; `None` when more than
@@ -250,9 +250,9 @@ impl Guided {
                 });
             }
             Fallback::Write(bytes) => {
-                self.accept(field, bytes.clone(), Some(&bytes), Quality::Fallback);
+                self.accept(field, Text::Given(bytes), Quality::Fallback)?;
             }
-            Fallback::Accept => self.accept(field, value, None, Quality::Fallback),
+            Fallback::Accept => self.accept(field, Text::Decoded(value), Quality::Fallback)?,
         }
         Ok(())
     }
@@ -261,14 +261,15 @@ impl Guided {
     fn accept(
         &mut self,
         field: &mut ActiveField,
-        value: Vec<u8>,
-        replacement: Option<&[u8]>,
+        text: Text,
         quality: Quality,
-    ) {
+    ) -> Result<(), ConstraintError> {
         let (tokens, forced) = (field.tokens(&self.output), field.forced);
-        if replacement.is_some() || !field.in_place() {
+        let in_place = matches!(text, Text::Decoded(_)) && field.in_place();
+        let (Text::Decoded(value) | Text::Given(value)) = text;
+        if !in_place {
             field.restore(&mut self.output);
-            self.output.write(&value);
+            self.output.write(&value).map_err(failure)?;
         }
         self.written = self.output.len();
         // By the contract, names with `?` are a template's own choices between branches.
@@ -289,6 +290,7 @@ impl Guided {
             bytes: value,
             attempts: field.attempt,
         });
+        Ok(())
     }
 
     fn take(&mut self, sampled: Option<TokenId>) -> Result<(), ConstraintError> {
@@ -346,6 +348,12 @@ impl Guided {
             _ => Ok(None),
         }
     }
+}
+
+/// A field's value: as it was decoded, or given by the plugin in its place.
+enum Text {
+    Decoded(Vec<u8>),
+    Given(Vec<u8>),
 }
 
 /// Whether a field's value is what its grammar and check wanted.

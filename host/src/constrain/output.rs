@@ -1,7 +1,7 @@
 //! The generated tokens as the context should have them, and the text they spell.
 
 use formwork_engine::{After, Edit, TokenId};
-use formwork_sandbox::Vocabulary;
+use formwork_sandbox::{Failure, FailureKind, Vocabulary};
 
 /// Tokens looked at on the left of a seam. More make no difference in practice: a token that merges with
 /// the text after it is the last one, or one of a few short ones.
@@ -55,7 +55,7 @@ impl Output {
         text
     }
 
-    fn spell(&self, tokens: &[TokenId]) -> Vec<u8> {
+    pub(super) fn spell(&self, tokens: &[TokenId]) -> Vec<u8> {
         tokens
             .iter()
             .flat_map(|&token| self.vocabulary.bytes(token))
@@ -90,7 +90,10 @@ impl Output {
 
     /// Appends text. It is tokenised together with the tokens before it, as far as these are canonical
     /// themselves, so that the seam looks as it would in a text tokenised as a whole.
-    pub(super) fn write(&mut self, text: &[u8]) {
+    ///
+    /// # Errors
+    /// `Unsatisfiable` when the vocabulary cannot spell the text: some have no token for some bytes.
+    pub(super) fn write(&mut self, text: &[u8]) -> Result<(), Failure> {
         let mut tail = self.tail(0);
         while !tail.is_empty() && self.vocabulary.tokenize(&self.spell(&tail)) != tail {
             tail.remove(0);
@@ -98,8 +101,12 @@ impl Output {
         let mut whole = self.spell(&tail);
         whole.extend_from_slice(text);
         let tokens = self.vocabulary.tokenize(&whole);
+        if self.spell(&tokens) != whole {
+            return Err(unspellable(&whole));
+        }
         let base = self.len() - tail.len();
         self.replace(base, &tokens);
+        Ok(())
     }
 
     /// Puts `tokens` in the place of everything past the first `base`.
@@ -125,4 +132,13 @@ impl Output {
             after,
         }
     }
+}
+
+/// The vocabulary has no tokens for a text that must be written.
+pub(super) fn unspellable(text: &[u8]) -> Failure {
+    let text = text.escape_ascii();
+    Failure::new(
+        FailureKind::Unsatisfiable,
+        format!("the model's vocabulary has no tokens that spell \"{text}\""),
+    )
 }

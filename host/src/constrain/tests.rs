@@ -6,7 +6,7 @@ mod retry_cost;
 use super::{Guided, Reports, Setting};
 use formwork_engine::{After, Constraint, FailureKind};
 use formwork_sandbox::{Action, Fallback, LatePolicy, Observed, RetryPolicy, Source, Verdict};
-use harness::{Bench, Scripted, accept, vocabulary, write};
+use harness::{Bench, Scripted, accept, vocabulary, vocabulary_without, write};
 use std::sync::Arc;
 
 #[test]
@@ -236,7 +236,8 @@ fn at_the_requests_limit_a_field_is_left_to_the_engine() {
 #[test]
 fn a_document_is_closed_before_its_limit_where_the_schema_lets_it() {
     let bench = Bench::new();
-    let rambling = format!("{{\"s\":\"{}", "abc".repeat(200));
+    // The beginning, `{"s":"`, is forced.
+    let rambling = "abc".repeat(200);
     let run = |schema: &str| {
         let grammar = bench
             .grammars
@@ -264,4 +265,23 @@ fn a_document_is_closed_before_its_limit_where_the_schema_lets_it() {
     // A value is missing that nobody but the model can give: there is no early end.
     let needs_more = r#"{"type":"object","properties":{"s":{"type":"string"},"n":{"type":"integer"}},"required":["s","n"],"additionalProperties":false}"#;
     assert_eq!(run(needs_more).unwrap_err().kind, FailureKind::Exhausted);
+}
+
+#[test]
+fn text_that_the_vocabulary_cannot_spell_is_an_error() {
+    let bench = Bench::with(vocabulary_without(4));
+    let written = bench
+        .run(vec![write("a\u{4}b"), Action::Finish], &[], accept)
+        .unwrap_err();
+    assert_eq!(written.kind, FailureKind::Unsatisfiable);
+    assert!(written.message.contains("\\x04"), "{written}");
+    let forced = bench.field("word", "a\\x04b");
+    let forced = bench
+        .run(vec![Action::Field(forced), Action::Finish], &[], accept)
+        .unwrap_err();
+    assert_eq!(forced.kind, FailureKind::Unsatisfiable);
+    let spelled = bench
+        .run(vec![write("ab"), Action::Finish], &[], accept)
+        .unwrap();
+    assert_eq!(spelled.text, "ab");
 }

@@ -8,12 +8,38 @@ use formwork_sandbox::{
 };
 use std::collections::VecDeque;
 use std::sync::Arc;
-use toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie};
+use toktrie::{ApproximateTokEnv, TokRxInfo, TokTrie, TokenizerEnv};
 
 pub(super) const MAX_TOKENS: usize = 400;
 
 /// All bytes, some longer tokens that straddle template seams, and one end token.
 pub(super) fn vocabulary() -> Vocabulary {
+    build(None)
+}
+
+/// The same without a token for one byte; its tokenizer leaves the byte out, as real ones do.
+pub(super) fn vocabulary_without(byte: u8) -> Vocabulary {
+    build(Some(byte))
+}
+
+struct Leaky(ApproximateTokEnv, Option<u8>);
+
+impl TokenizerEnv for Leaky {
+    fn tok_trie(&self) -> &TokTrie {
+        self.0.tok_trie()
+    }
+
+    fn tokenize_bytes(&self, text: &[u8]) -> Vec<TokenId> {
+        let kept: Vec<u8> = text
+            .iter()
+            .copied()
+            .filter(|&byte| Some(byte) != self.1)
+            .collect();
+        self.0.tokenize_bytes(&kept)
+    }
+}
+
+fn build(missing: Option<u8>) -> Vocabulary {
     let mut words: Vec<Vec<u8>> = (0..=255u8).map(|b| vec![b]).collect();
     let longer = [
         "{\"", "\":", "\":\"", "\"}", "\",\"", "ab", "abc", "x\"", " x", "12",
@@ -21,8 +47,11 @@ pub(super) fn vocabulary() -> Vocabulary {
     words.extend(longer.iter().map(|w| w.as_bytes().to_vec()));
     words.push(b"\xFF<|end|>".to_vec());
     let end = words.len() as TokenId - 1;
+    if let Some(byte) = missing {
+        words[byte as usize] = b"\xFF<|unused|>".to_vec();
+    }
     let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, end), &words);
-    let env = Arc::new(ApproximateTokEnv::new(trie));
+    let env = Arc::new(Leaky(ApproximateTokEnv::new(trie), missing));
     Vocabulary::new("test", env, words.len() as u32, vec![end]).unwrap()
 }
 
@@ -65,7 +94,10 @@ pub(super) struct Outcome {
 
 impl Bench {
     pub(super) fn new() -> Self {
-        let vocabulary = vocabulary();
+        Self::with(vocabulary())
+    }
+
+    pub(super) fn with(vocabulary: Vocabulary) -> Self {
         let grammars =
             Grammars::new(Arc::new(vocabulary.clone()), GrammarLimits::default()).unwrap();
         Self {
