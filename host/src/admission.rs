@@ -1,25 +1,29 @@
 //! From a valid request to sequences that the engine can run: the prompt in tokens, the plugin pinned to
 //! a digest, its params checked, one session per answer.
 
+mod conversation;
 mod date;
 mod format;
 mod prompt;
+mod reasoning;
 
 pub use format::{PinnedFormat, Validators};
-pub use prompt::{ChatPrompt, Specials, text_prompt};
+pub use prompt::{ChatPrompt, Encoded, Specials, text_prompt};
+pub use reasoning::{Thinking, thinks_by_itself};
 
 use std::sync::Arc;
 
 use formwork_engine::{Constraint, Request, TokenId};
-use formwork_sandbox::OpenRequest;
+use formwork_sandbox::{OpenRequest, Session};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::api::Generation;
 use crate::app::App;
-use crate::constrain::{Guided, Reports, Setting};
+use crate::constrain::{Guided, Planner, Reports, Setting};
 use crate::errors::ApiError;
 use crate::relay::{ChannelSink, Tagged};
 use format::Metered;
+use reasoning::Reasoned;
 
 /// What is ready to be submitted.
 pub struct Admitted {
@@ -39,6 +43,8 @@ pub struct Answer {
     pub prompt: usize,
     /// The constraint's notes, if there is one.
     pub reports: Option<Arc<Reports>>,
+    /// Whether reasoning comes first.
+    pub thinking: Thinking,
 }
 
 /// Prepares the sequences of one request on a thread where blocking is allowed. `prompts` makes the
@@ -54,7 +60,7 @@ pub async fn admit<F>(
     prompts: F,
 ) -> Result<Admitted, ApiError>
 where
-    F: FnOnce(&App) -> Result<Vec<Vec<TokenId>>, ApiError> + Send + 'static,
+    F: FnOnce(&App) -> Result<Vec<Encoded>, ApiError> + Send + 'static,
 {
     app.blocking(move |app| {
         let prompts = prompts(app)?;
@@ -67,7 +73,7 @@ fn prepare(
     app: &App,
     id: &str,
     generation: &Generation,
-    prompts: Vec<Vec<TokenId>>,
+    prompts: Vec<Encoded>,
 ) -> Result<Admitted, ApiError> {
     let format = match &generation.format {
         Some(choice) => Some(PinnedFormat::resolve(app, choice)?),
@@ -80,9 +86,9 @@ fn prepare(
     let (sender, events) = unbounded_channel();
     let mut requests = Vec::new();
     let mut answers = Vec::new();
-    for (index, prompt) in prompts.into_iter().enumerate() {
-        let max_tokens = max_tokens(app, generation, prompt.len())?;
-        let prompt: Arc<[TokenId]> = prompt.into();
+    for (index, Encoded { tokens, thinking }) in prompts.into_iter().enumerate() {
+        let max_tokens = max_tokens(app, generation, tokens.len())?;
+        let prompt: Arc<[TokenId]> = tokens.into();
         for copy in 0..generation.n {
             let mut sampling = generation.sampling.clone();
             sampling.seed = seed.wrapping_add(copy as u64);
@@ -93,7 +99,20 @@ fn prepare(
                 request_id: id.to_owned(),
             };
             let guided = match &format {
-                Some(format) => Some(constraint(app, format, open, sampling.temperature)?),
+                Some(format) => {
+                    let opened = format.open(app, open)?;
+                    let temperature = sampling.temperature;
+                    Some(constraint(
+                        app,
+                        format,
+                        opened,
+                        Aims {
+                            max_tokens,
+                            temperature,
+                            thinking,
+                        },
+                    )?)
+                }
                 None => None,
             };
             let (constraint, reports) = guided.unzip();
@@ -109,6 +128,7 @@ fn prepare(
             answers.push(Answer {
                 prompt: index,
                 reports,
+                thinking,
             });
         }
     }
@@ -120,24 +140,37 @@ fn prepare(
     })
 }
 
+/// What a constraint needs to know of its request.
+struct Aims {
+    max_tokens: usize,
+    temperature: f32,
+    thinking: Thinking,
+}
+
 fn constraint(
     app: &App,
     format: &PinnedFormat,
-    open: OpenRequest,
-    temperature: f32,
+    session: Session,
+    aims: Aims,
 ) -> Result<(Box<dyn Constraint>, Arc<Reports>), ApiError> {
-    let max_tokens = open.max_tokens as usize;
-    let session = format.open(app, open)?;
     let reports = Reports::new();
     let setting = Setting {
         vocabulary: app.vocabulary.as_ref().clone(),
-        temperature,
-        max_tokens,
+        temperature: aims.temperature,
+        max_tokens: aims.max_tokens,
         on_late: format.on_late(),
         reports: Arc::clone(&reports),
     };
     let planner = Metered::new(session, Arc::clone(&app.metrics), format.reference.clone());
-    Ok((Box::new(Guided::new(Box::new(planner), setting)), reports))
+    let planner: Box<dyn Planner> = match aims.thinking {
+        Thinking::No => Box::new(planner),
+        thinking => {
+            let most = u32::try_from(aims.max_tokens).unwrap_or(u32::MAX);
+            let reasoned = Reasoned::new(planner, &app.grammars, thinking, most);
+            Box::new(reasoned.map_err(ApiError::internal)?)
+        }
+    };
+    Ok((Box::new(Guided::new(planner, setting)), reports))
 }
 
 fn end_tokens(app: &App, generation: &Generation) -> Vec<TokenId> {

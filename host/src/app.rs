@@ -15,7 +15,7 @@ use formwork_sandbox::{
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, watch};
 
-use crate::admission::{Specials, Validators};
+use crate::admission::{Specials, Validators, thinks_by_itself};
 use crate::api::ApiLimits;
 use crate::config::{LimitArgs, ServeConfig};
 use crate::errors::ApiError;
@@ -81,6 +81,8 @@ pub struct App {
     pub vocabulary: Arc<Vocabulary>,
     /// What runs sequences.
     pub engine: Engine,
+    /// Compiles grammars, those of plugins among them.
+    pub grammars: Arc<Grammars>,
     /// Plugins by name.
     pub registry: Arc<Registry>,
     /// Bounds on requests.
@@ -97,6 +99,8 @@ pub struct App {
     pub validators: Validators,
     /// Spellings of special tokens.
     pub specials: Specials,
+    /// Whether the model reasons before it answers unless told not to.
+    pub thinks_by_itself: bool,
     /// Unix time of the start, seconds.
     pub started_at: u64,
     /// Tells models and versions of the server apart in answers.
@@ -231,7 +235,8 @@ pub fn start(config: &ServeConfig, model: Arc<Model>) -> Result<Arc<App>, StartE
     let end = tokenizer.end_tokens().to_vec();
     let vocabulary = Arc::new(Vocabulary::new(&info.name, tokenizer.tok_env(), rows, end)?);
     let engine = engine(config, &model)?;
-    let registry = registry(config, &vocabulary)?;
+    let grammars = Grammars::new(Arc::clone(&vocabulary), GrammarLimits::default())?;
+    let registry = registry(config, &grammars)?;
     let model_id = config.served_model_id();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let limits = ApiLimits::new(
@@ -243,10 +248,12 @@ pub fn start(config: &ServeConfig, model: Arc<Model>) -> Result<Arc<App>, StartE
     Ok(Arc::new(App {
         metrics: Arc::new(Metrics::new(engine.clone())),
         specials: Specials::of(&tokenizer)?,
+        thinks_by_itself: model.chat_template().is_some_and(thinks_by_itself),
         fingerprint: fingerprint(&model, &vocabulary),
         model,
         vocabulary,
         engine,
+        grammars,
         registry: Arc::new(registry),
         limits,
         connections: config.limits.clone(),
@@ -298,13 +305,12 @@ fn engine(config: &ServeConfig, model: &Arc<Model>) -> Result<Engine, StartError
     )?)
 }
 
-fn registry(config: &ServeConfig, vocabulary: &Arc<Vocabulary>) -> Result<Registry, StartError> {
-    let grammars = Grammars::new(Arc::clone(vocabulary), GrammarLimits::default())?;
+fn registry(config: &ServeConfig, grammars: &Arc<Grammars>) -> Result<Registry, StartError> {
     let limits = SandboxLimits {
         component_bytes: config.limits.max_plugin_bytes,
         ..SandboxLimits::default()
     };
-    let sandbox = Arc::new(Sandbox::new(grammars, limits)?);
+    let sandbox = Arc::new(Sandbox::new(Arc::clone(grammars), limits)?);
     let at = |dir: &std::path::Path| {
         let dir = dir.to_owned();
         move |source| StartError::Registry { dir, source }

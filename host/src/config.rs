@@ -229,6 +229,16 @@ pub struct LimitArgs {
     )]
     pub body_timeout_ms: u64,
 
+    /// Time that a client may leave what it is sent unread; then its connection and its request end.
+    #[arg(
+        long,
+        env = "FORMWORK_WRITE_TIMEOUT_MS",
+        default_value_t = 30_000,
+        value_name = "MS",
+        help_heading = "Limits"
+    )]
+    pub write_timeout_ms: u64,
+
     /// Time that running requests get to finish after SIGINT or SIGTERM; then they are failed.
     #[arg(
         long,
@@ -281,6 +291,7 @@ impl Default for LimitArgs {
             max_connections: 1024,
             header_timeout_ms: 10_000,
             body_timeout_ms: 30_000,
+            write_timeout_ms: 30_000,
             drain_timeout_ms: 30_000,
         }
     }

@@ -1,7 +1,11 @@
 //! The threads and the instruction set that kernels run on.
 
-use rayon::prelude::*;
+use crate::pool::{Pool, join_unless_self};
+use crate::shared::Shared;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
 
 /// Calls a kernel's AVX2 build where the machine has AVX2, else the plain one.
 macro_rules! on_isa {
@@ -78,7 +82,7 @@ pub struct CpuOptions {
 #[derive(Debug)]
 pub enum CpuError {
     /// The operating system gave no threads.
-    Threads(rayon::ThreadPoolBuildError),
+    Threads(std::io::Error),
     /// The machine lacks the instruction set asked for.
     Unsupported(Isa),
 }
@@ -94,10 +98,15 @@ impl std::fmt::Display for CpuError {
 
 impl std::error::Error for CpuError {}
 
+type Task = Box<dyn FnOnce() + Send>;
+
 /// A pool of compute threads and the instruction set they use. Kernels take it by reference.
 pub struct Cpu {
-    pool: rayon::ThreadPool,
     isa: Isa,
+    /// All threads but one: whoever calls a kernel works, too.
+    pool: Pool,
+    /// The one that runs what [`Cpu::spawn`] is given. `None` only while the pool ends.
+    driver: Option<(Sender<Task>, JoinHandle<()>)>,
 }
 
 impl Cpu {
@@ -110,12 +119,27 @@ impl Cpu {
         if !Isa::available().contains(&isa) {
             return Err(CpuError::Unsupported(isa));
         }
-        let pool = rayon::ThreadPoolBuilder::new()
-            .num_threads(options.threads)
-            .thread_name(|index| format!("compute-{index}"))
-            .build()
+        let threads = if options.threads == 0 {
+            std::thread::available_parallelism().map_or(1, usize::from)
+        } else {
+            options.threads
+        };
+        let pool = Pool::new(threads - 1).map_err(CpuError::Threads)?;
+        let (sender, tasks) = channel::<Task>();
+        let driver = std::thread::Builder::new()
+            .name("compute-0".into())
+            .spawn(move || {
+                while let Ok(task) = tasks.recv() {
+                    // Whoever gave the task sees that it came to no end.
+                    let _ = catch_unwind(AssertUnwindSafe(task));
+                }
+            })
             .map_err(CpuError::Threads)?;
-        Ok(Self { pool, isa })
+        Ok(Self {
+            isa,
+            pool,
+            driver: Some((sender, driver)),
+        })
     }
 
     /// The instruction set in use.
@@ -124,65 +148,67 @@ impl Cpu {
         self.isa
     }
 
-    /// Threads in the pool.
+    /// Threads that work on a kernel, the caller's included.
     #[must_use]
     pub fn threads(&self) -> usize {
-        self.pool.current_num_threads()
+        self.pool.helpers() + 1
     }
 
-    /// Runs `work` on one of the pool's threads and waits for it. Kernels called from inside start
-    /// faster than from outside, so a whole forward pass belongs in one call.
-    pub fn install<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.pool.install(work)
-    }
-
-    /// Runs `work` on one of the pool's threads and does not wait for it.
+    /// Runs `work` on one of the pool's threads and does not wait for it. Tasks run in order.
     pub fn spawn(&self, work: impl FnOnce() + Send + 'static) {
-        self.pool.spawn(work);
+        if let Some((driver, _)) = &self.driver {
+            // The thread lives as long as its sender; a task lost at the very end is like one cut short.
+            let _ = driver.send(Box::new(work));
+        }
     }
 
     /// Calls `work` for disjoint ranges that together cover `0..items`, in parallel. Ranges are
     /// `grain` items long or longer, but for the last one.
     pub fn for_ranges(&self, items: usize, grain: usize, work: impl Fn(Range<usize>) + Sync) {
         // A few pieces per thread, so that a thread the system took away does not hold up the rest.
-        let pieces = (self.threads() * 3).min(items.div_ceil(grain.max(1)));
+        let pieces = (self.threads() * 4).min(items.div_ceil(grain.max(1)));
         if pieces <= 1 || self.threads() == 1 {
             if items > 0 {
                 work(0..items);
             }
             return;
         }
-        self.pool.install(|| {
-            (0..pieces)
-                .into_par_iter()
-                .with_max_len(1)
-                .for_each(|piece| {
-                    work(piece * items / pieces..(piece + 1) * items / pieces);
-                });
+        self.pool.run(pieces, &|piece| {
+            work(piece * items / pieces..(piece + 1) * items / pieces);
         });
     }
 
     /// Calls `work` for each of `0..items`, in parallel, each a piece of its own: for items of very
     /// different size.
-    pub fn for_each(&self, items: usize, work: impl Fn(usize) + Sync + Send) {
-        if items <= 1 || self.threads() == 1 {
-            (0..items).for_each(work);
-            return;
-        }
-        self.pool
-            .install(|| (0..items).into_par_iter().with_max_len(1).for_each(work));
+    pub fn for_each(&self, items: usize, work: impl Fn(usize) + Sync) {
+        self.pool.run(items, &work);
     }
 
     /// The results of `work` for each of `items`, computed in parallel.
     pub fn map<T: Send, R: Send>(
         &self,
         items: &mut [T],
-        work: impl Fn(&mut T) -> R + Sync + Send,
+        work: impl Fn(&mut T) -> R + Sync,
     ) -> Vec<R> {
-        if items.len() <= 1 || self.threads() == 1 {
-            return items.iter_mut().map(work).collect();
+        let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+        let count = items.len();
+        let (items, slots) = (Shared::new(items), Shared::new(&mut results));
+        self.pool.run(count, &|index| {
+            // SAFETY: each index is visited once.
+            let (item, slot) =
+                unsafe { (items.part(index..index + 1), slots.part(index..index + 1)) };
+            slot[0] = Some(work(&mut item[0]));
+        });
+        results.into_iter().flatten().collect()
+    }
+}
+
+impl Drop for Cpu {
+    fn drop(&mut self) {
+        if let Some((sender, driver)) = self.driver.take() {
+            drop(sender);
+            // The last owner may be a task.
+            join_unless_self(driver);
         }
-        self.pool
-            .install(|| items.par_iter_mut().map(work).collect())
     }
 }

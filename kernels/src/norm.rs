@@ -1,7 +1,7 @@
 //! Root mean square normalisation.
 
 use crate::cpu::on_isa;
-use crate::{Cpu, shared::Shared};
+use crate::{Cpu, Isa, QuantRows, add_assign, shared::Shared};
 
 /// Normalises rows of `weight.len()` numbers (Zhang and Sennrich 2019): `x / sqrt(mean(x²) + epsilon)`
 /// times `weight`. The sum of squares runs in sixteen fixed lanes.
@@ -11,20 +11,92 @@ use crate::{Cpu, shared::Shared};
 pub fn rms_norm(cpu: &Cpu, weight: &[f32], epsilon: f32, values: &[f32], out: &mut [f32]) {
     let n = weight.len();
     assert!(n > 0 && values.len().is_multiple_of(n) && out.len() == values.len());
-    let shared = Shared::new(out);
     let isa = cpu.isa();
+    let shared = Shared::new(out);
     cpu.for_ranges(values.len() / n, 16, |range| {
         for row in range {
             let values = &values[row * n..][..n];
             // SAFETY: each row is visited once.
             let out = unsafe { shared.part(row * n..(row + 1) * n) };
-            on_isa!(
-                isa,
-                norm_row(weight, epsilon, values, out),
-                norm_row_avx2(weight, epsilon, values, out)
-            );
+            norm_row_on(isa, (weight, epsilon), values, out);
         }
     });
+}
+
+/// What follows a layer's half in one pass over the rows: the residual sum and the next norm.
+pub struct AddNorm<'a> {
+    /// Weights of the norm; a row is as long.
+    pub weight: &'a [f32],
+    /// See [`rms_norm`].
+    pub epsilon: f32,
+    /// Added to the hidden state first.
+    pub delta: Option<&'a [f32]>,
+}
+
+impl AddNorm<'_> {
+    /// Adds `delta` to the rows of `hidden`, writes the normalised rows to `out` and, where wanted, the
+    /// same quantised.
+    ///
+    /// # Panics
+    /// When lengths do not fit.
+    pub fn run(
+        &self,
+        cpu: &Cpu,
+        hidden: &mut [f32],
+        out: &mut [f32],
+        quantized: Option<&mut QuantRows>,
+    ) {
+        let n = self.weight.len();
+        assert!(n > 0 && hidden.len().is_multiple_of(n) && out.len() == hidden.len());
+        assert!(self.delta.is_none_or(|delta| delta.len() == hidden.len()));
+        let (isa, rows) = (cpu.isa(), hidden.len() / n);
+        let writer = quantized.map(|quantized| quantized.writer(rows, n));
+        let (hidden, out) = (Shared::new(hidden), Shared::new(out));
+        cpu.for_ranges(rows, 8, |range| {
+            for row in range {
+                let place = row * n..(row + 1) * n;
+                // SAFETY: each row is visited once.
+                let (hidden, out) =
+                    unsafe { (hidden.part(place.clone()), out.part(place.clone())) };
+                if let Some(delta) = self.delta {
+                    add_assign(hidden, &delta[place]);
+                }
+                norm_row_on(isa, (self.weight, self.epsilon), hidden, out);
+                if let Some(writer) = &writer {
+                    // SAFETY: as above.
+                    unsafe { writer.write(isa, row..row + 1, out) }
+                }
+            }
+        });
+    }
+}
+
+fn norm_row_on(isa: Isa, (weight, epsilon): (&[f32], f32), values: &[f32], out: &mut [f32]) {
+    on_isa!(
+        isa,
+        norm_row(weight, epsilon, values, out),
+        norm_row_avx2(weight, epsilon, values, out)
+    );
+}
+
+/// Normalises each head of `heads` in place.
+pub(crate) fn norm_heads(isa: Isa, (weight, epsilon): (&[f32], f32), heads: &mut [f32]) {
+    for head in heads.chunks_exact_mut(weight.len()) {
+        let scale = on_isa!(
+            isa,
+            inverse_rms(epsilon, head),
+            inverse_rms_avx2(epsilon, head)
+        );
+        for (value, weight) in head.iter_mut().zip(weight) {
+            *value = *value * scale * weight;
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn inverse_rms_avx2(epsilon: f32, values: &[f32]) -> f32 {
+    inverse_rms(epsilon, values)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -35,6 +107,14 @@ fn norm_row_avx2(weight: &[f32], epsilon: f32, values: &[f32], out: &mut [f32]) 
 
 #[inline(always)]
 fn norm_row(weight: &[f32], epsilon: f32, values: &[f32], out: &mut [f32]) {
+    let scale = inverse_rms(epsilon, values);
+    for ((out, value), weight) in out.iter_mut().zip(values).zip(weight) {
+        *out = value * scale * weight;
+    }
+}
+
+#[inline(always)]
+fn inverse_rms(epsilon: f32, values: &[f32]) -> f32 {
     let (chunks, rest) = values.as_chunks::<16>();
     let mut lanes = [0f32; 16];
     for chunk in chunks {
@@ -45,11 +125,7 @@ fn norm_row(weight: &[f32], epsilon: f32, values: &[f32], out: &mut [f32]) {
     for (lane, value) in lanes.iter_mut().zip(rest) {
         *lane = value.mul_add(*value, *lane);
     }
-    let sum = tree_sum(lanes);
-    let scale = 1.0 / (sum / values.len() as f32 + epsilon).sqrt();
-    for ((out, value), weight) in out.iter_mut().zip(values).zip(weight) {
-        *out = value * scale * weight;
-    }
+    1.0 / (tree_sum(lanes) / values.len() as f32 + epsilon).sqrt()
 }
 
 /// The sum of sixteen numbers, pairwise.

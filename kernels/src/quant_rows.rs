@@ -1,14 +1,15 @@
 //! Activations, quantised row by row to signed bytes.
 
 use crate::cpu::on_isa;
-use crate::{Cpu, shared::Shared};
+use crate::{Cpu, Isa, shared::Shared};
+use std::ops::Range;
 
 /// Columns that share a scale.
 pub(crate) const BLOCK: usize = 32;
 
 /// Rows of activations as `scale * code`, with one scale per 32 columns. A row's codes depend on that
 /// row alone.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuantRows {
     rows: usize,
     columns: usize,
@@ -34,38 +35,52 @@ impl QuantRows {
     /// When `columns` is no multiple of 32 or `values` no whole number of rows.
     pub fn set(&mut self, cpu: &Cpu, columns: usize, values: &[f32]) {
         assert!(
-            columns > 0 && columns.is_multiple_of(BLOCK),
-            "{columns} columns"
-        );
-        assert!(
-            values.len().is_multiple_of(columns),
+            columns > 0 && values.len().is_multiple_of(columns),
             "{} values",
             values.len()
         );
         let rows = values.len() / columns;
+        let isa = cpu.isa();
+        let writer = self.writer(rows, columns);
+        cpu.for_ranges(rows, 8, |range| {
+            let values = &values[range.start * columns..range.end * columns];
+            // SAFETY: ranges of rows are disjoint.
+            unsafe { writer.write(isa, range, values) }
+        });
+    }
+
+    /// [`QuantRows::set`] from nothing.
+    ///
+    /// # Panics
+    /// As [`QuantRows::set`].
+    #[must_use]
+    pub fn of(cpu: &Cpu, columns: usize, values: &[f32]) -> Self {
+        let mut rows = Self::default();
+        rows.set(cpu, columns, values);
+        rows
+    }
+
+    /// Makes room for `rows` rows of `columns` numbers, which the caller then writes.
+    ///
+    /// # Panics
+    /// When `columns` is no multiple of 32.
+    pub(crate) fn writer(&mut self, rows: usize, columns: usize) -> QuantWriter<'_> {
+        assert!(
+            columns > 0 && columns.is_multiple_of(BLOCK),
+            "{columns} columns"
+        );
         let blocks = columns / BLOCK;
         self.rows = rows;
         self.columns = columns;
         self.codes.resize(rows * columns, 0);
         self.pairs.resize(rows * blocks, [0.0; 2]);
         self.half_pairs.resize(rows * blocks * 2, [0.0; 2]);
-        let codes = Shared::new(&mut self.codes);
-        let pairs = Shared::new(&mut self.pairs);
-        let half_pairs = Shared::new(&mut self.half_pairs);
-        let isa = cpu.isa();
-        cpu.for_ranges(rows, 16, |range| {
-            let (start, end) = (range.start, range.end);
-            // SAFETY: ranges of rows are disjoint, and so are the parts that belong to them.
-            let part = unsafe {
-                Part {
-                    values: &values[start * columns..end * columns],
-                    codes: codes.part(start * columns..end * columns),
-                    pairs: pairs.part(start * blocks..end * blocks),
-                    half_pairs: half_pairs.part(start * blocks * 2..end * blocks * 2),
-                }
-            };
-            on_isa!(isa, quantize(part), quantize_avx2(part));
-        });
+        QuantWriter {
+            columns,
+            codes: Shared::new(&mut self.codes),
+            pairs: Shared::new(&mut self.pairs),
+            half_pairs: Shared::new(&mut self.half_pairs),
+        }
     }
 
     /// Rows held.
@@ -80,18 +95,51 @@ impl QuantRows {
         self.columns
     }
 
-    /// A row whose scales are repeated for each group of `group` columns, 32 or 16.
-    pub(crate) fn row(&self, row: usize, group: usize) -> QuantRow<'_> {
+    /// `R` neighbouring rows whose scales are repeated for each group of `group` columns, 32 or 16.
+    #[inline]
+    pub(crate) fn rows_at<const R: usize>(&self, first: usize, group: usize) -> [QuantRow<'_>; R] {
         let pairs = if group == BLOCK {
             &self.pairs
         } else {
             &self.half_pairs
         };
         let groups = self.columns / group;
-        QuantRow {
-            codes: &self.codes[row * self.columns..][..self.columns],
-            pairs: &pairs[row * groups..][..groups],
-        }
+        let codes = &self.codes[first * self.columns..][..R * self.columns];
+        let pairs = &pairs[first * groups..][..R * groups];
+        std::array::from_fn(|r| QuantRow {
+            codes: &codes[r * self.columns..(r + 1) * self.columns],
+            pairs: &pairs[r * groups..(r + 1) * groups],
+        })
+    }
+}
+
+/// Writes rows of a [`QuantRows`] from several threads.
+pub(crate) struct QuantWriter<'a> {
+    columns: usize,
+    codes: Shared<'a, i8>,
+    pairs: Shared<'a, [f32; 2]>,
+    half_pairs: Shared<'a, [f32; 2]>,
+}
+
+impl QuantWriter<'_> {
+    /// Quantises the rows `range`, whose numbers are `values`.
+    ///
+    /// # Safety
+    /// No two calls at the same time may write the same row.
+    pub(crate) unsafe fn write(&self, isa: Isa, range: Range<usize>, values: &[f32]) {
+        let (start, end, columns) = (range.start, range.end, self.columns);
+        let blocks = columns / BLOCK;
+        assert_eq!(values.len(), (end - start) * columns);
+        // SAFETY: ranges of rows are disjoint, as the caller vouches, and so are the parts of them.
+        let part = unsafe {
+            Part {
+                values,
+                codes: self.codes.part(start * columns..end * columns),
+                pairs: self.pairs.part(start * blocks..end * blocks),
+                half_pairs: self.half_pairs.part(start * blocks * 2..end * blocks * 2),
+            }
+        };
+        on_isa!(isa, quantize(part), quantize_avx2(part));
     }
 }
 

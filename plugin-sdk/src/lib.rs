@@ -49,6 +49,7 @@ pub mod guest;
 mod host;
 mod plan;
 mod template;
+mod text;
 #[cfg(all(feature = "testing", not(target_arch = "wasm32")))]
 pub mod testing;
 

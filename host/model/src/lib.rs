@@ -15,7 +15,10 @@ mod tokenizer;
 mod weights;
 
 pub use chat::{ChatInputs, ChatTemplate};
-pub use cpu::{CpuBackend, CpuConfig};
+pub use cpu::{
+    CpuBackend, CpuConfig, MachineCeilings, OperationCost, ProfileOptions, StepProfile, StepShape,
+    profile_step,
+};
 pub use error::ModelError;
 pub use model::{LoadOptions, LoadProgress, Model, ModelInfo, ProgressFn};
 pub use tokenizer::{SpecialTokens, Tokenizer};

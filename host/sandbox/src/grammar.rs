@@ -2,6 +2,7 @@
 
 use crate::grammars::lock;
 use crate::matcher::Matcher;
+use crate::schema::Enforcement;
 use crate::{Failure, Vocabulary};
 use llguidance::TokenParser;
 use llguidance::panic_utils::catch_unwind;
@@ -28,6 +29,7 @@ pub struct Grammar {
     max_lanes: usize,
     base_bytes: usize,
     only_empty: OnceLock<bool>,
+    enforcement: OnceLock<Enforcement>,
 }
 
 /// A lexer with a parser that has not begun.
@@ -90,6 +92,7 @@ impl Grammar {
             pristine: Mutex::new(parser),
             max_lanes: max_lanes.max(1),
             only_empty: OnceLock::new(),
+            enforcement: OnceLock::new(),
         });
         let mut probe = grammar.start();
         probe.mask()?;
@@ -109,6 +112,35 @@ impl Grammar {
     /// The vocabulary that the grammar was compiled for.
     pub fn vocabulary(&self) -> &Vocabulary {
         &self.vocabulary
+    }
+
+    /// JSON pointers of the schema's assertions that the mask does not enforce in full: what is left to
+    /// [`Grammar::validate`]. Empty for every other kind of source.
+    pub fn unmasked(&self) -> &[String] {
+        self.enforcement.get().map_or(&[], |found| &found.unmasked)
+    }
+
+    /// JSON pointers of the schema's assertions that the mask enforces in full.
+    pub fn masked(&self) -> &[String] {
+        self.enforcement.get().map_or(&[], |found| &found.masked)
+    }
+
+    /// Validates a finished text against the schema as it was written. Nothing is left to validate, and
+    /// every text passes, where [`Grammar::unmasked`] is empty.
+    ///
+    /// # Errors
+    /// Why the text is not a value that the schema allows, with the places in the value.
+    pub fn validate(&self, text: &[u8]) -> Result<(), String> {
+        let checker = self
+            .enforcement
+            .get()
+            .and_then(|found| found.checker.as_ref());
+        checker.map_or(Ok(()), |checker| checker.check(text))
+    }
+
+    /// Says once what enforces the schema that the grammar was made from.
+    pub(crate) fn enforced_by(&self, enforcement: Enforcement) {
+        let _ = self.enforcement.set(enforcement);
     }
 
     /// Bytes held, as last counted.

@@ -2,11 +2,14 @@
 
 use crate::cache::{Cache, CacheStats, Flight, Slot};
 use crate::grammar::Grammar;
-use crate::{Failure, Source, Vocabulary};
+use crate::schema::{self, Complaint, Documents, Refused};
+use crate::source::Prepared;
+use crate::{Failure, FailureKind, Source, Vocabulary};
 use llguidance::ParserFactory;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -88,6 +91,7 @@ struct Shared {
     vocabulary: Vocabulary,
     factory: ParserFactory,
     limits: GrammarLimits,
+    documents: Documents,
     cache: Mutex<Cache>,
 }
 
@@ -99,6 +103,19 @@ impl Grammars {
     pub fn new(
         vocabulary: Arc<Vocabulary>,
         limits: GrammarLimits,
+    ) -> Result<Arc<Self>, GrammarsError> {
+        Self::with_documents(vocabulary, limits, BTreeMap::new())
+    }
+
+    /// The same with documents, by absolute URI, that JSON Schemas may refer to. No other document is
+    /// ever fetched.
+    ///
+    /// # Errors
+    /// When llguidance cannot index the vocabulary.
+    pub fn with_documents(
+        vocabulary: Arc<Vocabulary>,
+        limits: GrammarLimits,
+        documents: BTreeMap<String, serde_json::Value>,
     ) -> Result<Arc<Self>, GrammarsError> {
         let env = vocabulary.env();
         let capabilities = InferenceCapabilities {
@@ -115,6 +132,7 @@ impl Grammars {
                 vocabulary: Vocabulary::clone(&vocabulary),
                 factory,
                 cache: Mutex::new(Cache::new(limits.cache_bytes)),
+                documents: Arc::new(documents),
                 limits,
             }),
         }))
@@ -222,15 +240,58 @@ impl Refusal {
 }
 
 fn build(shared: &Shared, source: &Source) -> Result<Arc<Grammar>, Refusal> {
-    let prepared = source.prepare(&shared.limits).map_err(Refusal::lasting)?;
-    let parser = create(shared, prepared).map_err(|message| explain(source, &message))?;
-    Grammar::new(shared.vocabulary.clone(), parser, shared.limits.lexers).map_err(|failure| {
-        if is_exhaustion(&failure.message) {
-            Refusal::passing(failure)
-        } else {
-            Refusal::lasting(failure)
+    let grammar = match source.prepare(&shared.limits).map_err(Refusal::lasting)? {
+        Prepared::Grammar(grammar) => grammar,
+        Prepared::Schema(schema) => return build_schema(shared, source, &schema),
+    };
+    let parser = create(shared, grammar).map_err(|message| explain(source, &message))?;
+    Grammar::new(shared.vocabulary.clone(), parser, shared.limits.lexers).map_err(judge)
+}
+
+/// Compiles a schema, or the widest schema around it that the grammar engine takes.
+fn build_schema(
+    shared: &Shared,
+    source: &Source,
+    schema: &serde_json::Value,
+) -> Result<Arc<Grammar>, Refusal> {
+    let attempt = |lowered| {
+        let complain = |message: String| {
+            if message.contains("Unsatisfiable schema") {
+                Complaint::Unsatisfiable(message)
+            } else {
+                Complaint::Refused(message)
+            }
+        };
+        let grammar = TopLevelGrammar::from_json_schema(lowered);
+        let parser = create(shared, grammar).map_err(complain)?;
+        let limits = &shared.limits;
+        Grammar::new(shared.vocabulary.clone(), parser, limits.lexers).map_err(|failure| {
+            match failure.kind {
+                FailureKind::Unsatisfiable => Complaint::Unsatisfiable(failure.message),
+                _ => Complaint::Refused(failure.message),
+            }
+        })
+    };
+    let limits = shared.limits.parser_limits();
+    match schema::build(schema, &shared.documents, &limits, attempt) {
+        Ok((enforcement, grammar)) => {
+            grammar.enforced_by(enforcement);
+            Ok(grammar)
         }
-    })
+        Err(Refused::Failure(failure)) => Err(Refusal::lasting(failure)),
+        Err(Refused::Complaint(Complaint::Unsatisfiable(message))) => {
+            Err(unsatisfiable(source, &message))
+        }
+        Err(Refused::Complaint(Complaint::Refused(message))) => Err(explain(source, &message)),
+    }
+}
+
+fn judge(failure: Failure) -> Refusal {
+    if is_exhaustion(&failure.message) {
+        Refusal::passing(failure)
+    } else {
+        Refusal::lasting(failure)
+    }
 }
 
 fn create(shared: &Shared, grammar: TopLevelGrammar) -> Result<llguidance::TokenParser, String> {
@@ -250,10 +311,7 @@ fn explain(source: &Source, message: &str) -> Refusal {
         return Refusal::passing(Failure::internal(text));
     }
     if message.contains("Unsatisfiable schema") {
-        let place = source.unsatisfiable_at();
-        let place = place.map_or(String::new(), |pointer| format!(" at {pointer}"));
-        let text = format!("no value satisfies the {}{place}: {message}", source.kind());
-        return Refusal::lasting(Failure::unsatisfiable(text));
+        return unsatisfiable(source, message);
     }
     let failure = Failure::params(format!("the {} does not compile: {message}", source.kind()));
     if is_exhaustion(message) {
@@ -261,6 +319,13 @@ fn explain(source: &Source, message: &str) -> Refusal {
     } else {
         Refusal::lasting(failure)
     }
+}
+
+fn unsatisfiable(source: &Source, message: &str) -> Refusal {
+    let place = source.unsatisfiable_at();
+    let place = place.map_or(String::new(), |pointer| format!(" at {pointer}"));
+    let text = format!("no value satisfies the {}{place}: {message}", source.kind());
+    Refusal::lasting(Failure::unsatisfiable(text))
 }
 
 /// Whether llguidance ran into one of its limits.

@@ -255,6 +255,18 @@ impl grammars::HostGrammar for Guest {
         self.push(matcher)
     }
 
+    fn unmasked(&mut self, grammar: Resource<GrammarHandle>) -> Result<Vec<String>> {
+        Ok(self.table.get(&grammar)?.0.unmasked().to_vec())
+    }
+
+    fn validate(
+        &mut self,
+        grammar: Resource<GrammarHandle>,
+        text: Vec<u8>,
+    ) -> Result<Result<(), String>> {
+        Ok(self.table.get(&grammar)?.0.validate(&text))
+    }
+
     fn drop(&mut self, grammar: Resource<GrammarHandle>) -> Result<()> {
         self.table.delete(grammar)?;
         Ok(())

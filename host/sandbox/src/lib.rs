@@ -22,6 +22,7 @@ mod plugin;
 mod pool;
 mod sandbox;
 mod scan;
+mod schema;
 mod session;
 mod source;
 mod vocabulary;

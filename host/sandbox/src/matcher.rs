@@ -146,7 +146,8 @@ impl Matcher {
         self.tokens.len() + self.ended
     }
 
-    /// The bytes that every continuation starts with; empty where there is a choice or an end.
+    /// The bytes that every continuation starts with, those that healing chopped from the context
+    /// included; empty where there is a choice or an end.
     pub fn forced(&mut self) -> Vec<u8> {
         if self.stopped() {
             return Vec::new();

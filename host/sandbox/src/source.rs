@@ -1,6 +1,7 @@
 //! Grammar sources, and the checks that keep hostile ones away from recursive parsers.
 
 use crate::lark_scan::{self, LarkLimits};
+use crate::schema::pointer::escape;
 use crate::{Failure, GrammarLimits};
 use llguidance::api::TopLevelGrammar;
 use serde_json::{Map, Value, json};
@@ -16,6 +17,20 @@ pub enum Source {
     Lark(String),
     /// One of these strings.
     Choice(Vec<String>),
+}
+
+/// A source that is safe to hand on.
+pub(crate) enum Prepared {
+    /// In llguidance's form.
+    Grammar(TopLevelGrammar),
+    /// A JSON Schema, an object or `true`, to be lowered first.
+    Schema(Value),
+}
+
+impl Prepared {
+    fn lark(text: String) -> Self {
+        Self::Grammar(TopLevelGrammar::from_lark(text))
+    }
 }
 
 /// Why a source was turned down, and the part of it that is at fault.
@@ -41,7 +56,7 @@ impl Source {
     }
 
     /// Checks size and depth without recursion, then hands the source over in llguidance's form.
-    pub(crate) fn prepare(&self, limits: &GrammarLimits) -> Result<TopLevelGrammar, Refusal> {
+    pub(crate) fn prepare(&self, limits: &GrammarLimits) -> Result<Prepared, Refusal> {
         if self.len() > limits.source_bytes {
             return Err(Failure::params(format!(
                 "the {} has {} bytes, the limit (source_bytes) is {}",
@@ -54,7 +69,7 @@ impl Source {
             Self::JsonSchema(text) => prepare_schema(text, limits),
             Self::Regex(text) => {
                 check_regex(text, limits).map_err(Failure::params)?;
-                Ok(TopLevelGrammar::from_lark(lark_of_regex(text)))
+                Ok(Prepared::lark(lark_of_regex(text)))
             }
             Self::Lark(text) => {
                 lark_scan::check(
@@ -65,7 +80,7 @@ impl Source {
                     },
                 )
                 .map_err(Failure::params)?;
-                Ok(TopLevelGrammar::from_lark(text.clone()))
+                Ok(Prepared::lark(text.clone()))
             }
             Self::Choice(options) => prepare_choice(options),
         }
@@ -95,7 +110,7 @@ impl Source {
     }
 }
 
-fn prepare_schema(text: &str, limits: &GrammarLimits) -> Result<TopLevelGrammar, Refusal> {
+fn prepare_schema(text: &str, limits: &GrammarLimits) -> Result<Prepared, Refusal> {
     if let Some(offset) = deeper_than(text, limits.depth) {
         return Err(Failure::params(format!(
             "the JSON schema nests deeper than the limit (depth) of {} at byte {offset}",
@@ -104,9 +119,8 @@ fn prepare_schema(text: &str, limits: &GrammarLimits) -> Result<TopLevelGrammar,
     }
     let schema: Value = serde_json::from_str(text)
         .map_err(|error| Failure::params(format!("the JSON schema is not JSON: {error}")))?;
-    let mut schema = match schema {
-        Value::Object(map) => map,
-        Value::Bool(true) => Map::new(),
+    match &schema {
+        Value::Object(_) | Value::Bool(true) => {}
         Value::Bool(false) => {
             return Err(Failure::unsatisfiable(
                 "the JSON schema `false` allows no value",
@@ -115,18 +129,12 @@ fn prepare_schema(text: &str, limits: &GrammarLimits) -> Result<TopLevelGrammar,
         other => {
             return Err(Failure::params(format!(
                 "a JSON schema is an object or a boolean, not {}",
-                type_name(&other)
+                type_name(other)
             )));
         }
-    };
-    // Ours, whatever the client wrote: compact separators and no free white space.
-    schema.insert(
-        "x-guidance".into(),
-        json!({"whitespace_flexible": false, "item_separator": ",", "key_separator": ":"}),
-    );
-    let schema = Value::Object(schema);
+    }
     check_patterns(&schema, limits)?;
-    Ok(TopLevelGrammar::from_json_schema(schema))
+    Ok(Prepared::Schema(schema))
 }
 
 fn type_name(value: &Value) -> &'static str {
@@ -150,9 +158,7 @@ fn check_patterns(schema: &Value, limits: &GrammarLimits) -> Result<(), Refusal>
         let keys = keys.into_iter().flat_map(Map::keys).map(String::as_str);
         let patterns = pattern.map(|text| (text, "pattern")).into_iter();
         for (text, key) in patterns.chain(keys.map(|text| (text, "patternProperties"))) {
-            // JSON Schema patterns speak JavaScript's dialect, where these classes are ASCII.
-            let ascii = llguidance::regex_to_lark(text, "dw");
-            if let Err(message) = check_regex(&ascii, limits) {
+            if let Err(message) = check_pattern(text, limits) {
                 error.get_or_insert_with(|| {
                     Failure::params(format!("JSON schema at {pointer}/{key}: {message}"))
                 });
@@ -160,6 +166,25 @@ fn check_patterns(schema: &Value, limits: &GrammarLimits) -> Result<(), Refusal>
         }
     });
     error.map_or(Ok(()), Err)
+}
+
+/// Checks a pattern in JavaScript's dialect. One that Rust's parser does not take may still be for the
+/// validator, unless its nesting is hostile.
+fn check_pattern(text: &str, limits: &GrammarLimits) -> Result<(), String> {
+    // These classes are ASCII in JavaScript.
+    let Err(message) = check_regex(&llguidance::regex_to_lark(text, "dw"), limits) else {
+        return Ok(());
+    };
+    let open = text.bytes().filter(|&byte| byte == b'(').count();
+    let valid = || {
+        jsonschema::options()
+            .build(&json!({"pattern": text}))
+            .is_ok()
+    };
+    if open <= limits.depth && !text.contains("<stop>") && valid() {
+        return Ok(());
+    }
+    Err(message)
 }
 
 /// Visits every object of the schema with its JSON pointer, but not the values in it that are data.
@@ -175,7 +200,7 @@ fn walk(value: &Value, pointer: &mut String, visit: &mut impl FnMut(&Value, &str
                     continue;
                 }
                 pointer.push('/');
-                pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+                pointer.push_str(&escape(key));
                 walk(child, pointer, visit);
                 pointer.truncate(length);
             }
@@ -247,7 +272,7 @@ fn lark_of_regex(text: &str) -> String {
     format!("start: /{}/", llguidance::regex_to_lark(text, ""))
 }
 
-fn prepare_choice(options: &[String]) -> Result<TopLevelGrammar, Refusal> {
+fn prepare_choice(options: &[String]) -> Result<Prepared, Refusal> {
     if options.is_empty() {
         return Err(Failure::unsatisfiable("the choice has no options"));
     }
@@ -261,7 +286,7 @@ fn prepare_choice(options: &[String]) -> Result<TopLevelGrammar, Refusal> {
                 .replace('\u{7f}', "\\u007f")
         })
         .collect();
-    Ok(TopLevelGrammar::from_lark(format!(
+    Ok(Prepared::lark(format!(
         "start: OPTION\nOPTION: {}\n",
         quoted.join(" | ")
     )))

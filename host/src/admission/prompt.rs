@@ -11,10 +11,12 @@ use std::collections::HashMap;
 use aho_corasick::{AhoCorasick, BuildError, MatchKind};
 use formwork_engine::TokenId;
 use formwork_model::{ChatInputs, Model, SpecialTokens, Tokenizer};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use super::conversation::Conversation;
 use super::date::today;
-use crate::api::{Message, Prompt};
+use super::reasoning::Thinking;
+use crate::api::{Message, Prompt, ToolUse};
 use crate::errors::ApiError;
 
 /// First of the private-use characters (plane 15) that stand in for what is taken out.
@@ -44,7 +46,7 @@ impl Specials {
         Self::new(spellings.filter(|spelling| !spelling.is_empty()).collect())
     }
 
-    fn new(spellings: Vec<String>) -> Result<Self, BuildError> {
+    pub(super) fn new(spellings: Vec<String>) -> Result<Self, BuildError> {
         if spellings.is_empty() {
             return Ok(Self { finder: None });
         }
@@ -69,7 +71,7 @@ impl Specials {
 
 /// Texts that were taken out.
 #[derive(Default)]
-struct Taken {
+pub(super) struct Taken {
     /// By the number of their mark.
     texts: Vec<String>,
     marks: HashMap<String, char>,
@@ -77,7 +79,7 @@ struct Taken {
 
 impl Taken {
     /// `text` with everything taken out that must not reach the template.
-    fn protect(&mut self, text: &str, specials: &Specials) -> Result<String, ApiError> {
+    pub(super) fn protect(&mut self, text: &str, specials: &Specials) -> Result<String, ApiError> {
         let mut safe = String::with_capacity(text.len());
         let mut done = 0;
         for (start, end) in specials.find(text) {
@@ -101,7 +103,11 @@ impl Taken {
     }
 
     /// The same for every string within `value`, keys included.
-    fn protect_all(&mut self, value: &Value, specials: &Specials) -> Result<Value, ApiError> {
+    pub(super) fn protect_all(
+        &mut self,
+        value: &Value,
+        specials: &Specials,
+    ) -> Result<Value, ApiError> {
         Ok(match value {
             Value::String(text) => Value::String(self.protect(text, specials)?),
             Value::Array(items) => Value::Array(
@@ -174,12 +180,24 @@ fn is_mark(c: char) -> bool {
 pub struct ChatPrompt<'a> {
     /// What was said.
     pub messages: &'a [Message],
+    /// What may be called.
+    pub tools: Option<&'a ToolUse>,
     /// Whether the assistant's turn is opened.
     pub add_generation_prompt: bool,
     /// More variables for the template.
     pub variables: &'a Map<String, Value>,
     /// Tokens that the context holds.
     pub max_context: usize,
+    /// Whether the model reasons unless told not to.
+    pub thinks_by_itself: bool,
+}
+
+/// A prompt in tokens.
+pub struct Encoded {
+    /// The tokens.
+    pub tokens: Vec<TokenId>,
+    /// Whether reasoning comes first in the answer.
+    pub thinking: Thinking,
 }
 
 impl ChatPrompt<'_> {
@@ -187,26 +205,17 @@ impl ChatPrompt<'_> {
     ///
     /// # Errors
     /// 400 when the model has no chat template or the template refuses the conversation.
-    pub fn encode(&self, model: &Model, specials: &Specials) -> Result<Vec<TokenId>, ApiError> {
+    pub fn encode(&self, model: &Model, specials: &Specials) -> Result<Encoded, ApiError> {
         let Some(template) = model.chat_template() else {
             let message = "this model has no chat template; use /v1/completions";
             return Err(ApiError::invalid("model", message).code("no_chat_template"));
         };
         let mut taken = Taken::default();
-        let mut messages = Vec::with_capacity(self.messages.len());
-        for message in self.messages {
-            let content = taken.protect(&message.content, specials)?;
-            let mut rendered = json!({"role": message.role.name(), "content": content});
-            if let Some(name) = &message.name {
-                rendered["name"] = json!(name);
-            }
-            messages.push(rendered);
-        }
+        let spoken = Conversation::of(self, template, &mut taken, specials)?;
         let extra = taken.protect_map(self.variables, specials)?;
-        let messages = Value::Array(messages);
         let rendered = template.render(&ChatInputs {
-            messages: &messages,
-            tools: None,
+            messages: &spoken.messages,
+            tools: spoken.tools.as_ref(),
             add_generation_prompt: self.add_generation_prompt,
             date: &today(),
             extra,
@@ -224,7 +233,10 @@ impl ChatPrompt<'_> {
             );
             return Err(ApiError::invalid("messages", message).code("context_length_exceeded"));
         }
-        Ok(taken.encode(&rendered, model.tokenizer()))
+        Ok(Encoded {
+            tokens: taken.encode(&rendered, model.tokenizer()),
+            thinking: Thinking::of(&rendered, self.thinks_by_itself),
+        })
     }
 }
 
@@ -233,7 +245,7 @@ impl ChatPrompt<'_> {
 ///
 /// # Errors
 /// 400 when there is no token.
-pub fn text_prompt(tokenizer: &Tokenizer, prompt: &Prompt) -> Result<Vec<TokenId>, ApiError> {
+pub fn text_prompt(tokenizer: &Tokenizer, prompt: &Prompt) -> Result<Encoded, ApiError> {
     let tokens = match prompt {
         Prompt::Tokens(tokens) => tokens.clone(),
         Prompt::Text(text) => {
@@ -246,7 +258,10 @@ pub fn text_prompt(tokenizer: &Tokenizer, prompt: &Prompt) -> Result<Vec<TokenId
     if tokens.is_empty() {
         return Err(ApiError::invalid("prompt", "the prompt has no token"));
     }
-    Ok(tokens)
+    Ok(Encoded {
+        tokens,
+        thinking: Thinking::No,
+    })
 }
 
 #[cfg(test)]

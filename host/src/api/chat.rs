@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::fields::wrong;
 use super::generation::{Generation, top_logprobs};
-use super::{ApiLimits, Fields, Message};
+use super::{ApiLimits, Fields, Message, ToolUse};
 use crate::errors::ApiError;
 
 /// A chat request.
@@ -12,6 +12,8 @@ use crate::errors::ApiError;
 pub struct ChatRequest {
     /// The conversation; at least one message.
     pub messages: Vec<Message>,
+    /// Functions that the model may call, if any.
+    pub tools: Option<ToolUse>,
     /// More variables for the chat template, such as `enable_thinking`.
     pub template_variables: Map<String, Value>,
     /// The rest.
@@ -43,14 +45,33 @@ impl ChatRequest {
             Some(Value::Object(variables)) => variables,
             Some(other) => return Err(wrong("chat_template_kwargs", "an object", &other)),
         };
+        let tools = tools(&mut fields, &mut generation)?;
         refuse_unsupported(&mut fields)?;
         fields.finish()?;
         Ok(Self {
             messages,
+            tools,
             template_variables,
             generation,
         })
     }
+}
+
+/// Tools choose the format, so nothing else may.
+fn tools(fields: &mut Fields, generation: &mut Generation) -> Result<Option<ToolUse>, ApiError> {
+    let Some((tools, format)) = ToolUse::take(fields)? else {
+        return Ok(None);
+    };
+    if let Some(other) = &generation.format {
+        return Err(format.conflict(other.param));
+    }
+    if !generation.stop.is_empty() {
+        let message = "`stop` cannot be sent together with `tools`: it could cut a call in half";
+        return Err(ApiError::invalid("stop", message));
+    }
+    generation.format = Some(format);
+    generation.calls_tools = true;
+    Ok(Some(tools))
 }
 
 /// Chat's form: `logprobs` is a switch, `top_logprobs` a number.
@@ -72,11 +93,8 @@ fn logprobs(fields: &mut Fields, limits: &ApiLimits) -> Result<Option<usize>, Ap
 
 fn refuse_unsupported(fields: &mut Fields) -> Result<(), ApiError> {
     let empty = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
-    fields.refuse("tools", empty)?;
     fields.refuse("functions", empty)?;
-    fields.refuse("tool_choice", |value| value == "none")?;
     fields.refuse("function_call", |value| value == "none")?;
-    fields.refuse("parallel_tool_calls", Value::is_boolean)?;
     fields.refuse("modalities", |value| *value == serde_json::json!(["text"]))?;
     fields.refuse("store", |value| value == false)?;
     for name in [

@@ -1,23 +1,15 @@
-//! The ways to choose an output format: `plugin`, `response_format`, vLLM's `guided_*` fields, and a suffix
-//! of the model's name.
+//! The ways to choose an output format: `plugin`, `response_format`, vLLM's `structured_outputs` and
+//! `guided_*` fields, and a suffix of the model's name.
 
 use serde_json::{Map, Value, json};
 
 use super::fields::{as_string, wrong};
-use super::{ApiLimits, Fields};
+use super::{ApiLimits, Fields, structured};
 use crate::errors::ApiError;
 use crate::registry::{PluginName, RegistryError, Selector};
 
 /// The stock plugin behind `response_format`.
-const JSON_SCHEMA: &str = "formwork/json-schema";
-
-/// vLLM's fields for guided decoding: the field, the stock plugin, and the param that the value becomes.
-const GUIDED: [(&str, &str, &str); 4] = [
-    ("guided_json", JSON_SCHEMA, "schema"),
-    ("guided_regex", "formwork/regex", "pattern"),
-    ("guided_choice", "formwork/choice", "choices"),
-    ("guided_grammar", "formwork/grammar", "grammar"),
-];
+pub(super) const JSON_SCHEMA: &str = "formwork/json-schema";
 
 /// The plugin that a request asks for.
 #[derive(Clone, Debug)]
@@ -90,20 +82,23 @@ impl FormatChoice {
             Some(value) => self::response_format(value)?,
             None => None,
         };
-        let mut chosen = vec![by_model, by_plugin, by_format];
-        for (field, plugin, key) in GUIDED {
-            chosen.push(guided(fields, field, plugin, key)?);
-        }
-        let mut chosen = chosen.into_iter().flatten();
+        let vllm = structured::take(fields)?;
+        let chosen = [by_model, by_plugin, by_format].into_iter().flatten();
+        let mut chosen = chosen.chain(vllm);
         let (first, second) = (chosen.next(), chosen.next());
         if let (Some(first), Some(second)) = (&first, &second) {
-            let message = format!(
-                "`{}` and `{}` both choose an output format; send one of them",
-                first.param, second.param
-            );
-            return Err(ApiError::invalid(second.param, message));
+            return Err(first.conflict(second.param));
         }
         Ok(first)
+    }
+
+    /// The error for a second field, `other`, that chooses a format too.
+    pub(super) fn conflict(&self, other: &'static str) -> ApiError {
+        let message = format!(
+            "`{}` and `{other}` both choose an output format; send one of them",
+            self.param
+        );
+        ApiError::invalid(other, message)
     }
 }
 
@@ -134,26 +129,15 @@ fn plugin(value: Value) -> Result<FormatChoice, ApiError> {
     })
 }
 
-fn guided(
-    fields: &mut Fields,
-    field: &'static str,
-    plugin: &str,
-    key: &str,
-) -> Result<Option<FormatChoice>, ApiError> {
-    let Some(value) = fields.take(field) else {
-        return Ok(None);
-    };
-    Ok(Some(FormatChoice {
-        name: plugin.parse()?,
-        selector: Selector::Latest,
-        params: json!({ key: value }),
-        param: field,
-        params_path: field,
-    }))
-}
-
-/// OpenAI's `response_format`: `text`, `json_object` or `json_schema`.
+/// OpenAI's `response_format`: `text`, `json_object` or `json_schema`; and `structural_tag`, as vLLM and
+/// SGLang have it.
 fn response_format(value: Value) -> Result<Option<FormatChoice>, ApiError> {
+    if value
+        .get("type")
+        .is_some_and(|kind| kind == "structural_tag")
+    {
+        return structured::structural_tag(value, "response_format").map(Some);
+    }
     let mut fields = Fields::new("response_format", value)?;
     let kind = fields.required_string("type")?;
     let params = match kind.as_str() {
@@ -162,7 +146,8 @@ fn response_format(value: Value) -> Result<Option<FormatChoice>, ApiError> {
         "json_schema" => Some(json_schema(fields.required("json_schema")?)?),
         other => {
             let message = format!(
-                "`response_format.type` must be \"text\", \"json_object\" or \"json_schema\", not {}",
+                "`response_format.type` must be \"text\", \"json_object\", \"json_schema\" or \
+                 \"structural_tag\", not {}",
                 super::fields::shown(&json!(other))
             );
             return Err(ApiError::invalid("response_format.type", message));

@@ -17,6 +17,8 @@ pub struct Generation {
     pub model: String,
     /// The output format, if there is one.
     pub format: Option<FormatChoice>,
+    /// Whether the output may hold calls of tools, to be told apart from the text.
+    pub calls_tools: bool,
     /// How tokens are chosen. Its seed is unset: see [`Generation::seed`].
     pub sampling: Sampling,
     /// The random stream; `None` lets the server choose.
@@ -38,6 +40,8 @@ pub struct Generation {
 pub struct StreamOptions {
     /// Whether a last chunk brings the usage.
     pub include_usage: bool,
+    /// Whether each field of a plugin is told of in an event of its own, as soon as it is accepted.
+    pub include_fields: bool,
 }
 
 impl Generation {
@@ -65,6 +69,7 @@ impl Generation {
             prompt_field,
             model,
             format,
+            calls_tools: false,
             sampling,
             seed: seed.map(i64::cast_unsigned),
             n,
@@ -183,6 +188,9 @@ fn stream(fields: &mut Fields) -> Result<Option<StreamOptions>, ApiError> {
         }
         let mut inner = Fields::new(path, value)?;
         options.include_usage = inner.boolean("include_usage")?.unwrap_or(false);
+        options.include_fields = inner.boolean("include_fields")?.unwrap_or(false);
+        // vLLM's: the usage so far in every chunk.
+        inner.refuse("continuous_usage_stats", |value| value == false)?;
         // Asks for padding against traffic analysis, or for its absence; there is none here.
         inner.refuse("include_obfuscation", |value| value == false)?;
         inner.finish()?;

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::Fields;
 use super::fields::{as_list, as_string, shown, wrong};
+use super::{Fields, ToolCall};
 use crate::errors::ApiError;
 
 /// Bytes of a participant's name.
@@ -43,6 +43,10 @@ pub struct Message {
     pub content: String,
     /// The participant's name, of letters, digits, `_` and `-`.
     pub name: Option<String>,
+    /// Functions that the assistant called.
+    pub tool_calls: Vec<ToolCall>,
+    /// Which call a tool's message answers.
+    pub tool_call_id: Option<String>,
 }
 
 impl Message {
@@ -78,8 +82,16 @@ impl Message {
                 return Err(ApiError::invalid(role_path, message));
             }
         };
+        let tool_calls = tool_calls(&mut fields, role)?;
         let content_path = fields.path("content");
-        let content = content(&content_path, fields.required("content")?)?;
+        // A message that is all calls has none.
+        let content = match tool_calls.is_empty() {
+            true => content(&content_path, fields.required("content")?)?,
+            false => match fields.take("content") {
+                None => String::new(),
+                Some(value) => content(&content_path, value)?,
+            },
+        };
         let name_path = fields.path("name");
         let name = fields.string("name")?;
         if name.as_deref().is_some_and(|name| !is_plain(name)) {
@@ -87,19 +99,38 @@ impl Message {
                 format!("`{name_path}` must be 1 to {MAX_NAME_BYTES} letters, digits, _ or -");
             return Err(ApiError::invalid(name_path, message));
         }
-        if role == Role::Tool {
-            fields.string("tool_call_id")?;
-        }
-        let nothing = |value: &Value| value.as_array().is_some_and(Vec::is_empty);
-        for unsupported in ["tool_calls", "function_call", "refusal", "audio"] {
-            fields.refuse(unsupported, nothing)?;
+        let tool_call_id = match role {
+            Role::Tool => fields.string("tool_call_id")?,
+            _ => None,
+        };
+        // Clients send answers back with the fields that they came with.
+        for unsupported in ["function_call", "refusal", "audio", "annotations"] {
+            fields.refuse(unsupported, is_empty_list)?;
         }
         fields.finish()?;
         Ok(Self {
             role,
             content,
             name,
+            tool_calls,
+            tool_call_id,
         })
+    }
+}
+
+fn is_empty_list(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty)
+}
+
+fn tool_calls(fields: &mut Fields, role: Role) -> Result<Vec<ToolCall>, ApiError> {
+    if role != Role::Assistant {
+        fields.refuse("tool_calls", is_empty_list)?;
+        return Ok(Vec::new());
+    }
+    let path = fields.path("tool_calls");
+    match fields.take("tool_calls") {
+        None => Ok(Vec::new()),
+        Some(value) => ToolCall::read_all(&path, value),
     }
 }
 

@@ -8,7 +8,9 @@ mod format;
 mod generation;
 mod limits;
 mod message;
+mod structured;
 mod tokens;
+mod tools;
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +23,7 @@ pub use generation::{Generation, StreamOptions};
 pub use limits::ApiLimits;
 pub use message::{Message, Role};
 pub use tokens::{DetokenizeRequest, TokenizeRequest, TokenizeText};
+pub use tools::{ToolCall, ToolChoice, ToolUse};
 
 use serde_json::Value;
 

@@ -58,7 +58,38 @@ const WRONG_CHATS: &str = r#"
 {"logprobs": true, "top_logprobs": 21} => top_logprobs out_of_range
 {"stream_options": {}} => stream_options invalid_value
 {"stream": true, "stream_options": {"usage": true}} => stream_options.usage unknown_field
-{"tools": [{}]} => tools unsupported_parameter
+{"tools": [{}]} => tools[0].type missing_field
+{"tools": [{"type": "custom"}]} => tools[0].type unsupported_parameter
+{"tools": [{"type": "function", "function": {"name": "a b"}}]} => tools[0].function.name invalid_value
+{"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]} => tools[0].function.parameters invalid_type
+{"tools": [{"type": "function", "function": {"name": "f", "strikt": true}}]} => tools[0].function.strikt unknown_field
+{"tools": [{"type": "function", "function": {"name": "f"}}, {"type": "function", "function": {"name": "f"}}]} => tools[1].function.name invalid_value
+{"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "function", "function": {"name": "g"}}} => tool_choice.function.name invalid_value
+{"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "allowed_tools"}} => tool_choice.type invalid_value
+{"tools": [{"type": "function", "function": {"name": "f"}}], "response_format": {"type": "json_object"}} => response_format invalid_value
+{"tools": [{"type": "function", "function": {"name": "f"}}], "model": "tiny:acme/ticket"} => model invalid_value
+{"tools": [{"type": "function", "function": {"name": "f"}}], "stop": "x"} => stop invalid_value
+{"tool_choice": "required"} => tool_choice invalid_value
+{"tool_choice": "sometimes"} => tool_choice invalid_value
+{"tool_choice": 1} => tool_choice invalid_type
+{"functions": [{}]} => functions unsupported_parameter
+{"messages": [{"role": "user", "content": "", "tool_calls": [{}]}]} => messages[0].tool_calls unsupported_parameter
+{"messages": [{"role": "assistant", "tool_calls": []}]} => messages[0].content missing_field
+{"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "function": {}}]}]} => messages[0].tool_calls[0].function.name missing_field
+{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]} => messages[0].tool_calls[0].id missing_field
+{"structured_outputs": {}} => structured_outputs invalid_value
+{"structured_outputs": 1} => structured_outputs invalid_type
+{"structured_outputs": {"rexeg": "a"}} => structured_outputs.rexeg unknown_field
+{"structured_outputs": {"regex": "a", "choice": ["a"]}} => structured_outputs.choice invalid_value
+{"structured_outputs": {"regex": "a", "json_object": false}} => structured_outputs.json_object invalid_value
+{"structured_outputs": {"regex": "a"}, "guided_json": {}} => structured_outputs.regex invalid_value
+{"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}} => structured_outputs.regex invalid_value
+{"structured_outputs": {"regex": "a", "whitespace_pattern": " "}} => structured_outputs.whitespace_pattern unsupported_parameter
+{"structured_outputs": {"structural_tag": "{"}} => structured_outputs.structural_tag invalid_value
+{"structured_outputs": {"structural_tag": 1}} => structured_outputs.structural_tag invalid_type
+{"structured_outputs": {"structural_tag": {"type": "x"}}} => structured_outputs.structural_tag.type invalid_value
+{"guided_json": "{"} => guided_json invalid_value
+{"stream": true, "stream_options": {"include_fields": 1}} => stream_options.include_fields invalid_type
 {"messages": []} => messages invalid_value
 {"messages": null} => messages missing_field
 {"messages": [{"role": "king", "content": ""}]} => messages[0].role invalid_value
@@ -114,6 +145,45 @@ fn formats_are_chosen() {
         json!({"guided_choice": ["a", "b"]}),
         r#"formwork/choice latest {"choices":["a","b"]}"#,
     );
+    check(
+        json!({"guided_json": "{\"z\": 1, \"a\": 2}"}),
+        r#"formwork/json-schema latest {"schema":{"z":1,"a":2}}"#,
+    );
+    check(
+        json!({"structured_outputs": {"grammar": "g", "disable_any_whitespace": true}}),
+        r#"formwork/grammar latest {"grammar":"g"}"#,
+    );
+    check(
+        json!({"structured_outputs": {"json_object": true}}),
+        "formwork/json-schema latest {}",
+    );
+    check(
+        json!({"structured_outputs": {"json_object": false}}),
+        "none",
+    );
+    let tag = json!({"type": "structural_tag", "triggers": ["<"], "structures": []});
+    for change in [
+        json!({"response_format": tag}),
+        json!({"structured_outputs": {"structural_tag": tag}}),
+        json!({"structured_outputs": {"structural_tag": tag.to_string()}}),
+    ] {
+        let expected = r#"formwork/structural-tag latest {"triggers":["<"],"structures":[]}"#;
+        check(change, expected);
+    }
+    let tool =
+        json!({"type": "function", "function": {"name": "f", "description": "d", "strict": true}});
+    let tools = json!([tool]);
+    check(
+        json!({"tools": tools, "parallel_tool_calls": false}),
+        r#"formwork/tools latest {"tools":[{"name":"f","strict":true}],"choice":"auto","parallel":false}"#,
+    );
+    let named = json!({"type": "function", "function": {"name": "f"}});
+    check(
+        json!({"tools": tools, "tool_choice": named}),
+        r#"formwork/tools latest {"tools":[{"name":"f","strict":true}],"choice":"required","parallel":false}"#,
+    );
+    let with_format = json!({"tools": tools, "tool_choice": "none", "guided_regex": "a"});
+    check(with_format, r#"formwork/regex latest {"pattern":"a"}"#);
     let schema = json!({"type": "object", "properties": {"z": {}, "a": {}}});
     let schema = json!({"name": "x", "strict": false, "schema": schema});
     check(

@@ -1,8 +1,9 @@
-//! The command line: `formwork serve | demo | plugin … | model …`.
+//! The command line: `formwork serve | demo | plugin … | model … | bench …`.
 //!
 //! Commands print results to stdout and everything about their progress to stderr, so that output
 //! can be piped. An error ends with status 1 and says what to do about it where that is known.
 
+mod bench;
 mod check;
 mod client;
 mod demo;
@@ -61,6 +62,9 @@ A request, with a stock plugin for its format:
     /// Fetch models and look into them.
     #[command(subcommand)]
     Model(model::ModelCommand),
+    /// Measure against public data.
+    #[command(subcommand)]
+    Bench(bench::BenchCommand),
 }
 
 /// Runs the command line of this process; the whole of `main`.
@@ -71,6 +75,7 @@ pub fn run() -> ExitCode {
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Plugin(command) => plugin::run(command),
         Command::Model(command) => model::run(command),
+        Command::Bench(command) => bench::run(command),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,8 +6,10 @@ use formwork_engine::{Chunk, Event, FinishReason, SequenceError, Usage};
 use formwork_sandbox::Vocabulary;
 use serde_json::{Value, json};
 
+use super::calls::CallScanner;
+use super::reasoning::ReasoningScanner;
 use super::{Piece, TextStream};
-use crate::admission::Answer;
+use crate::admission::{Answer, Thinking};
 use crate::constrain::{FieldReport, Reports};
 
 /// What an event brought.
@@ -27,12 +29,29 @@ pub(super) struct AnswerState {
     pub(super) prompt: usize,
     pub(super) reports: Option<Arc<Reports>>,
     text: TextStream,
+    /// For answers that may begin with reasoning.
+    reasoning: Option<ReasoningScanner>,
+    /// For answers that may call tools.
+    calls: Option<CallScanner>,
     /// The output in bytes, for the values of a plugin's fields.
     bytes: Vec<u8>,
     /// Counted up to a stop string.
     seen: Seen,
     usage: Usage,
     reason: Option<&'static str>,
+    /// Fields that the client was told of.
+    told: usize,
+}
+
+/// What the relay does with an answer's text.
+#[derive(Clone)]
+pub(super) struct Reading {
+    /// Strings that end it.
+    pub(super) stops: Arc<[String]>,
+    /// For answers whose tokens are reported.
+    pub(super) tokens_of: Option<Arc<Vocabulary>>,
+    /// Whether it may hold calls of tools.
+    pub(super) calls: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -42,19 +61,24 @@ struct Seen {
 }
 
 impl AnswerState {
-    pub(super) fn new(
-        answer: Answer,
-        stops: Arc<[String]>,
-        tokens_of: Option<Arc<Vocabulary>>,
-    ) -> Self {
+    pub(super) fn new(answer: Answer, reading: &Reading) -> Self {
+        let stops = Arc::clone(&reading.stops);
+        let reasoning = match answer.thinking {
+            Thinking::No => None,
+            Thinking::Begun => Some(ReasoningScanner::new(true)),
+            Thinking::Ahead => Some(ReasoningScanner::new(false)),
+        };
         Self {
             prompt: answer.prompt,
             reports: answer.reports,
-            text: TextStream::new(stops, tokens_of),
+            text: TextStream::new(stops, reading.tokens_of.clone()),
+            reasoning,
+            calls: reading.calls.then(CallScanner::default),
             bytes: Vec::new(),
             seen: Seen::default(),
             usage: Usage::default(),
             reason: None,
+            told: 0,
         }
     }
 
@@ -109,13 +133,31 @@ impl AnswerState {
         if self.reports.is_some() {
             self.bytes.extend_from_slice(&chunk.bytes);
         }
-        self.text.push(chunk)
+        let mut piece = self.text.push(chunk);
+        if let Some(reasoning) = &mut self.reasoning {
+            piece.reasoning = reasoning.push(&mut piece.text);
+        }
+        if let Some(calls) = &mut self.calls {
+            piece.calls = calls.push(&mut piece.text);
+        }
+        piece
     }
 
     fn end(&mut self, reason: FinishReason) -> Progress {
-        let piece = self.text.finish();
+        let mut piece = self.text.finish();
+        let mut called = false;
+        if let Some(reasoning) = &mut self.reasoning {
+            piece.reasoning = reasoning.push(&mut piece.text);
+            piece.reasoning += &reasoning.finish(&mut piece.text);
+        }
+        if let Some(calls) = &mut self.calls {
+            piece.calls = calls.push(&mut piece.text);
+            calls.finish(&mut piece.text);
+            called = calls.complete() > 0;
+        }
         let reason = match reason {
             _ if self.stopped() => "stop",
+            FinishReason::Stop if called => "tool_calls",
             FinishReason::Stop => "stop",
             FinishReason::Length => "length",
             // Only this relay aborts, and then a stop string was met.
@@ -127,27 +169,42 @@ impl AnswerState {
 
     /// Whether the plugin's output is whole: neither cut at `max_tokens` nor by a stop string.
     pub(super) fn completed(&self) -> bool {
-        self.reason == Some("stop") && !self.stopped()
+        matches!(self.reason, Some("stop" | "tool_calls")) && !self.stopped()
     }
 
     /// The plugin's fields, with their values.
     pub(super) fn fields(&self, answer: usize) -> Vec<Value> {
+        let reports = self.reports.iter().flat_map(|reports| reports.fields());
+        // A field that was decoded but never shown, past a stop string, has no bytes here.
+        reports
+            .filter_map(|field| self.describe(answer, &field))
+            .collect()
+    }
+
+    /// Fields that were accepted and whose text has been passed on since the last call.
+    pub(super) fn fresh_fields(&mut self, answer: usize) -> Vec<Value> {
         let Some(reports) = &self.reports else {
             return Vec::new();
         };
-        let describe = |field: FieldReport| {
-            let value = self.bytes.get(field.start..field.end)?;
-            Some(json!({
-                "choice": answer,
-                "name": field.name,
-                "value": String::from_utf8_lossy(value),
-                "attempts": field.attempts,
-                "tokens": field.tokens,
-                "forced": field.forced,
-                "verified": field.verified,
-            }))
-        };
-        // A field that was decoded but never shown, past a stop string, has no bytes here.
-        reports.fields().into_iter().filter_map(describe).collect()
+        let fields = reports.fields();
+        let fresh = fields.iter().skip(self.told);
+        let fresh = fresh.map_while(|field| self.describe(answer, field));
+        let fresh: Vec<Value> = fresh.collect();
+        self.told += fresh.len();
+        fresh
+    }
+
+    fn describe(&self, answer: usize, field: &FieldReport) -> Option<Value> {
+        let value = self.bytes.get(field.start..field.end)?;
+        Some(json!({
+            "choice": answer,
+            "name": field.name,
+            "value": String::from_utf8_lossy(value),
+            "attempts": field.attempts,
+            "tokens": field.tokens,
+            "forced": field.forced,
+            "verified": field.verified,
+            "ms": (field.elapsed.as_secs_f64() * 1e6).round() / 1e3,
+        }))
     }
 }

@@ -1,12 +1,16 @@
 //! From the engine's events to the client: text at character boundaries, stop strings, JSON and SSE.
 
 mod answer;
+mod calls;
+mod held;
+mod reasoning;
 mod run;
 mod sink;
 mod sse;
 mod text;
 mod wire;
 
+pub use calls::CallDelta;
 pub use run::{Run, Update};
 pub use sink::{ChannelSink, Tagged};
 pub use sse::EventStream;

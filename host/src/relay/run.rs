@@ -10,7 +10,7 @@ use formwork_engine::{Engine, SeqId, Usage};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::answer::{AnswerState, Progress};
+use super::answer::{AnswerState, Progress, Reading};
 use super::{Piece, Tagged};
 use crate::admission::{Admitted, PinnedFormat};
 use crate::api::Generation;
@@ -24,8 +24,10 @@ pub struct Update {
     pub answer: usize,
     /// Text, perhaps empty.
     pub piece: Piece,
-    /// `stop` or `length` with the last one.
+    /// `stop`, `tool_calls` or `length` with the last one.
     pub finish: Option<&'static str>,
+    /// Fields of the plugin that were accepted, if the client wants to be told.
+    pub fields: Vec<Value>,
 }
 
 /// The sequences of one request. Dropping it aborts those that still run.
@@ -37,6 +39,8 @@ pub struct Run {
     format: Option<PinnedFormat>,
     /// Updates that were looked at before they were wanted.
     ahead: VecDeque<Result<Update, ApiError>>,
+    /// Whether updates bring the plugin's fields.
+    tells_fields: bool,
     failed: bool,
     started: Instant,
     last_token: Option<Instant>,
@@ -80,13 +84,14 @@ impl Run {
         generation: &Generation,
         in_flight: InFlight,
     ) -> Result<Self, ApiError> {
-        let stops: Arc<[String]> = generation.stop.clone().into();
         let wants_tokens = generation.sampling.logprobs.is_some();
-        let tokens_of = || wants_tokens.then(|| Arc::clone(&app.vocabulary));
-        let answers = admitted
-            .answers
-            .into_iter()
-            .map(|answer| AnswerState::new(answer, Arc::clone(&stops), tokens_of()));
+        let reading = Reading {
+            stops: generation.stop.clone().into(),
+            tokens_of: wants_tokens.then(|| Arc::clone(&app.vocabulary)),
+            calls: generation.calls_tools,
+        };
+        let answers = admitted.answers.into_iter();
+        let answers = answers.map(|answer| AnswerState::new(answer, &reading));
         let answers = answers.collect();
         let ids = app.engine.submit(admitted.requests)?;
         Ok(Self {
@@ -99,6 +104,9 @@ impl Run {
             answers,
             format: admitted.format,
             ahead: VecDeque::new(),
+            tells_fields: generation
+                .stream
+                .is_some_and(|stream| stream.include_fields),
             failed: false,
             started: in_flight.since(),
             last_token: None,
@@ -166,11 +174,15 @@ impl Run {
                 if self.answers[answer].stopped() {
                     self.sequences.abort(answer);
                 }
+                let fields = self.fields(answer);
                 let empty = piece.text.is_empty() && piece.tokens.is_empty();
+                let empty = empty && piece.reasoning.is_empty() && piece.calls.is_empty();
+                let empty = empty && fields.is_empty();
                 let update = Update {
                     answer,
                     piece,
                     finish: None,
+                    fields,
                 };
                 (!empty).then_some(Ok(update))
             }
@@ -181,6 +193,7 @@ impl Run {
                     answer,
                     piece,
                     finish: Some(reason),
+                    fields: self.fields(answer),
                 }))
             }
             Progress::Failed(error) => {
@@ -192,6 +205,13 @@ impl Run {
                 self.sequences.over(answer);
                 Some(Err(self.fail(answer_lost())))
             }
+        }
+    }
+
+    fn fields(&mut self, answer: usize) -> Vec<Value> {
+        match self.tells_fields {
+            true => self.answers[answer].fresh_fields(answer),
+            false => Vec::new(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Answers as server-sent events (WHATWG HTML, section 9.2), in OpenAI's form: one JSON object per event,
-//! `[DONE]` at the end. An error is an event with an `error` object, and the last one.
+//! `[DONE]` at the end. An error is an event with an `error` object, and the last one. On request each field
+//! of a plugin is an event `field` of its own.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -49,22 +50,43 @@ impl EventStream {
         self.send(&chunk);
     }
 
+    /// Fields are told of once their text is out.
+    fn send_fields(&mut self, update: &Update) {
+        for field in &update.fields {
+            let event = format!("event: field\ndata: {field}\n\n");
+            self.queue.push_back(event.into());
+        }
+    }
+
     fn update(&mut self, update: &Update) {
         if !std::mem::replace(&mut self.opened[update.answer], true)
             && let Some(opening) = self.wire.opening(update.answer)
         {
             self.send_chunk(opening);
         }
-        let mut chunk = self.wire.update(update);
-        if !self.run.is_complete() {
-            return self.send_chunk(chunk);
-        }
-        if self.options.include_usage {
+        let mut chunks = self.wire.update(update);
+        let complete = self.run.is_complete();
+        // Without a chunk for the usage, the last chunk of the text brings what Formwork adds.
+        let last = match complete && !self.options.include_usage {
+            true => chunks.pop(),
+            false => None,
+        };
+        for chunk in chunks {
             self.send_chunk(chunk);
-            chunk = self.wire.usage(&self.run);
         }
-        chunk["formwork"] = self.run.formwork();
-        self.send(&chunk);
+        if !complete {
+            return self.send_fields(update);
+        }
+        if let Some(mut last) = last {
+            last["formwork"] = self.run.formwork();
+            self.send(&last);
+            self.send_fields(update);
+        } else {
+            self.send_fields(update);
+            let mut usage = self.wire.usage(&self.run);
+            usage["formwork"] = self.run.formwork();
+            self.send(&usage);
+        }
         self.queue
             .push_back(Bytes::from_static(b"data: [DONE]\n\n"));
         self.over = true;

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use formwork_engine::{Chunk, EmittedToken};
 use formwork_sandbox::Vocabulary;
 
+use super::CallDelta;
+
 /// Text that may be shown, with the tokens that are wholly shown with it.
 #[derive(Clone, Debug, Default)]
 pub struct Piece {
@@ -13,6 +15,10 @@ pub struct Piece {
     pub text: String,
     /// Empty unless tokens were asked for.
     pub tokens: Vec<ShownToken>,
+    /// What the model thought aloud before its answer.
+    pub reasoning: String,
+    /// What was not text but calls of tools, in order.
+    pub calls: Vec<CallDelta>,
 }
 
 /// A token and where it begins.
@@ -206,7 +212,7 @@ impl TextStream {
         let shown = before + text.len();
         let mut piece = Piece {
             text,
-            tokens: Vec::new(),
+            ..Piece::default()
         };
         if let Some(tokens) = &mut self.tokens {
             let out =

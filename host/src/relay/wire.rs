@@ -6,7 +6,7 @@ use formwork_engine::{TokenId, TokenLogprob};
 use formwork_sandbox::Vocabulary;
 use serde_json::{Map, Value, json};
 
-use super::{Run, ShownToken, Update};
+use super::{CallDelta, Run, ShownToken, Update};
 use crate::errors::ApiError;
 
 /// Which of the two APIs an answer is for.
@@ -66,27 +66,64 @@ impl Wire {
         (self.api == Api::Chat).then(|| self.chunk(vec![choice]))
     }
 
-    /// The chunk of an update.
-    pub(super) fn update(&self, update: &Update) -> Value {
+    /// The chunks of an update. The one that ends an answer is the last.
+    pub(super) fn update(&self, update: &Update) -> Vec<Value> {
         let logprobs = self.logprobs(&update.piece.tokens);
         let text = &update.piece.text;
-        let choice = match self.api {
+        match self.api {
             Api::Chat => {
-                let delta = match text.is_empty() && update.finish.is_some() {
-                    true => json!({}),
-                    false => json!({"content": text}),
-                };
-                json!({
-                    "index": update.answer, "delta": delta,
-                    "logprobs": logprobs, "finish_reason": update.finish,
-                })
+                let mut deltas = Vec::new();
+                if !update.piece.reasoning.is_empty() {
+                    deltas.push(json!({"reasoning_content": update.piece.reasoning}));
+                }
+                if !text.is_empty() || !update.piece.tokens.is_empty() {
+                    deltas.push(json!({"content": text}));
+                }
+                let calls = update.piece.calls.iter();
+                deltas.extend(calls.filter_map(|call| self.call_delta(update.answer, call)));
+                if update.finish.is_some() && deltas.is_empty() {
+                    deltas.push(json!({}));
+                }
+                self.chat_chunks(update, deltas, logprobs)
             }
-            Api::Completion => json!({
+            Api::Completion => vec![self.chunk(vec![json!({
                 "index": update.answer, "text": text,
                 "logprobs": logprobs, "finish_reason": update.finish,
+            })])],
+        }
+    }
+
+    /// One chunk per delta: the first brings the log-probabilities, the last the reason to finish.
+    fn chat_chunks(&self, update: &Update, deltas: Vec<Value>, mut logprobs: Value) -> Vec<Value> {
+        let last = deltas.len().saturating_sub(1);
+        let chunks = deltas.into_iter().enumerate().map(|(index, delta)| {
+            self.chunk(vec![json!({
+                "index": update.answer, "delta": delta, "logprobs": logprobs.take(),
+                "finish_reason": update.finish.filter(|_| index == last),
+            })])
+        });
+        chunks.collect()
+    }
+
+    /// A delta with a call: the name first, then pieces of the arguments.
+    fn call_delta(&self, answer: usize, call: &CallDelta) -> Option<Value> {
+        let entry = match call {
+            CallDelta::Begin { index, name } => json!({
+                "index": index, "id": self.call_id(answer, *index), "type": "function",
+                "function": {"name": name, "arguments": ""},
             }),
+            CallDelta::Arguments { index, text } => json!({
+                "index": index, "function": {"arguments": text},
+            }),
+            CallDelta::End { .. } => return None,
         };
-        self.chunk(vec![choice])
+        Some(json!({"tool_calls": [entry]}))
+    }
+
+    /// Unique, since the request's own id is.
+    fn call_id(&self, answer: usize, call: usize) -> String {
+        let request = self.id.rsplit('-').next().unwrap_or_default();
+        format!("call_{request}_{answer}_{call}")
     }
 
     /// The chunk that brings only the usage.
@@ -164,30 +201,15 @@ fn finite(logprob: f32) -> Value {
 /// # Errors
 /// What the first answer that failed failed with.
 pub async fn complete(wire: &Wire, mut run: Run) -> Result<Value, ApiError> {
-    let mut texts = vec![String::new(); run.answers()];
-    let mut tokens = vec![Vec::new(); run.answers()];
-    let mut reasons = vec![None; run.answers()];
+    let mut whole: Vec<Whole> = Vec::new();
+    whole.resize_with(run.answers(), Whole::default);
     while let Some(update) = run.next().await {
         let update = update?;
-        texts[update.answer] += &update.piece.text;
-        tokens[update.answer].extend(update.piece.tokens);
-        reasons[update.answer] = reasons[update.answer].or(update.finish);
+        whole[update.answer].add(update);
     }
-    let mut choices = Vec::with_capacity(texts.len());
-    for (index, text) in texts.into_iter().enumerate() {
-        let logprobs = wire.logprobs(&tokens[index]);
-        let finish = reasons[index];
-        choices.push(match wire.api {
-            Api::Chat => json!({
-                "index": index,
-                "message": {"role": "assistant", "content": text, "refusal": null},
-                "logprobs": logprobs, "finish_reason": finish,
-            }),
-            Api::Completion => json!({
-                "index": index, "text": text, "logprobs": logprobs, "finish_reason": finish,
-            }),
-        });
-    }
+    let choices = whole.into_iter().enumerate();
+    let choices = choices.map(|(index, answer)| answer.choice(wire, index));
+    let choices = choices.collect();
     let kind = match wire.api {
         Api::Chat => "chat.completion",
         Api::Completion => "text_completion",
@@ -196,4 +218,62 @@ pub async fn complete(wire: &Wire, mut run: Run) -> Result<Value, ApiError> {
     answer["usage"] = run.usage();
     answer["formwork"] = run.formwork();
     Ok(answer)
+}
+
+/// One answer put together.
+#[derive(Default)]
+struct Whole {
+    reasoning: String,
+    text: String,
+    tokens: Vec<ShownToken>,
+    /// Name, arguments, and whether these are complete.
+    calls: Vec<(String, String, bool)>,
+    finish: Option<&'static str>,
+}
+
+impl Whole {
+    fn add(&mut self, update: Update) {
+        self.reasoning += &update.piece.reasoning;
+        self.text += &update.piece.text;
+        self.tokens.extend(update.piece.tokens);
+        self.finish = self.finish.or(update.finish);
+        for delta in update.piece.calls {
+            match delta {
+                CallDelta::Begin { name, .. } => self.calls.push((name, String::new(), false)),
+                CallDelta::Arguments { index, text } => self.calls[index].1 += &text,
+                CallDelta::End { index } => self.calls[index].2 = true,
+            }
+        }
+    }
+
+    fn choice(self, wire: &Wire, index: usize) -> Value {
+        let logprobs = wire.logprobs(&self.tokens);
+        if wire.api == Api::Completion {
+            return json!({
+                "index": index, "text": self.text, "logprobs": logprobs, "finish_reason": self.finish,
+            });
+        }
+        let mut message = json!({"role": "assistant", "content": self.text, "refusal": null});
+        if !self.reasoning.is_empty() {
+            message["reasoning_content"] = json!(self.reasoning);
+        }
+        // A call that `max_tokens` cut in half is not shown as one.
+        let complete = self.calls.into_iter().filter(|(_, _, complete)| *complete);
+        let calls = complete.enumerate().map(|(number, (name, arguments, _))| {
+            json!({
+                "id": wire.call_id(index, number), "type": "function",
+                "function": {"name": name, "arguments": arguments},
+            })
+        });
+        let calls: Vec<Value> = calls.collect();
+        if !calls.is_empty() {
+            if self.text.is_empty() {
+                message["content"] = Value::Null;
+            }
+            message["tool_calls"] = Value::Array(calls);
+        }
+        json!({
+            "index": index, "message": message, "logprobs": logprobs, "finish_reason": self.finish,
+        })
+    }
 }

@@ -16,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::patience::Patience;
 use super::router;
 use crate::app::App;
 
@@ -132,6 +133,8 @@ impl House {
         if let Err(error) = stream.set_nodelay(true) {
             tracing::debug!(%error, "no TCP_NODELAY: streamed tokens may come in bursts");
         }
+        let limit = Duration::from_millis(self.app.connections.write_timeout_ms);
+        let stream = Patience::new(stream, limit);
         let service = TowerToHyperService::new(self.router.clone());
         let connection = self.http.serve_connection(TokioIo::new(stream), service);
         let connection = self.graceful.watch(connection);

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
-use formwork_engine::TokenId;
 
 use super::body;
 use super::guard::RequestId;
-use crate::admission::{ChatPrompt, admit, text_prompt};
+use crate::admission::{ChatPrompt, Encoded, admit, text_prompt};
 use crate::api::{ChatRequest, CompletionRequest, Generation};
 use crate::app::{App, unix_time};
 use crate::errors::ApiError;
@@ -23,15 +22,18 @@ pub(super) async fn chat(
     let body = body::json(request, &app.limits).await?;
     let ChatRequest {
         messages,
+        tools,
         template_variables,
         generation,
     } = ChatRequest::read(body, &app.limits)?;
     let prompts = move |app: &App| {
         let prompt = ChatPrompt {
             messages: &messages,
+            tools: tools.as_ref(),
             add_generation_prompt: true,
             variables: &template_variables,
             max_context: app.limits.max_context,
+            thinks_by_itself: app.thinks_by_itself,
         };
         Ok(vec![prompt.encode(&app.model, &app.specials)?])
     };
@@ -66,7 +68,7 @@ async fn generate<F>(
     prompts: F,
 ) -> Result<Response, ApiError>
 where
-    F: FnOnce(&App) -> Result<Vec<Vec<TokenId>>, ApiError> + Send + 'static,
+    F: FnOnce(&App) -> Result<Vec<Encoded>, ApiError> + Send + 'static,
 {
     let in_flight = app.enter()?;
     let admitted = admit(app, id.to_string(), generation.clone(), prompts).await?;

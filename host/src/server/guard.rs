@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use std::task::Poll;
 use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderValue, Method};
+use axum::http::uri::Authority;
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -88,6 +90,20 @@ fn known(method: &Method) -> &'static str {
 }
 
 fn admitted(app: &App, request: &Request) -> Result<(), ApiError> {
+    // Anyone on this machine may ask, but no web page that a browser on it shows: a page can make its own
+    // name point here, and then only the name in the request tells (DNS rebinding).
+    if app.keys.is_none() && !app.insecure {
+        let host = request.headers().get(header::HOST);
+        if host.is_some_and(|host| !is_local(host)) {
+            let message = "the Host header must name this machine (localhost, 127.0.0.1 or [::1]) unless the \
+                           server has API keys or runs with --insecure";
+            return Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "host_not_allowed",
+                message,
+            ));
+        }
+    }
     match &app.keys {
         Some(keys) if !is_open(request.uri().path()) => {
             let key = keys.check(request.headers())?;
@@ -96,6 +112,19 @@ fn admitted(app: &App, request: &Request) -> Result<(), ApiError> {
         }
         _ => Ok(()),
     }
+}
+
+/// Whether a Host header names the loopback interface, with or without a port.
+fn is_local(host: &HeaderValue) -> bool {
+    let Ok(authority) = host.to_str().unwrap_or_default().parse::<Authority>() else {
+        return false;
+    };
+    let name = authority.host();
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || address
+            .parse()
+            .is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// The handler's answer; a panic in it is answered with 500 and costs this request only.

@@ -6,6 +6,7 @@ mod connections;
 mod generate;
 mod guard;
 mod ops;
+mod patience;
 mod plugins;
 mod router;
 mod tokens;

@@ -45,11 +45,13 @@ fn tokenized(app: &App, request: &TokenizeRequest) -> Result<Value, ApiError> {
         } => {
             let prompt = ChatPrompt {
                 messages,
+                tools: None,
                 add_generation_prompt: *add_generation_prompt,
                 variables: template_variables,
                 max_context: app.limits.max_context,
+                thinks_by_itself: app.thinks_by_itself,
             };
-            prompt.encode(&app.model, &app.specials)?
+            prompt.encode(&app.model, &app.specials)?.tokens
         }
     };
     let mut answer = json!({

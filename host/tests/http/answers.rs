@@ -94,7 +94,7 @@ fn bodies_are_of_the_right_kind_and_size() {
     );
     assert!(reply.text.contains("line 2 column 4"), "{}", reply.text);
     // Without an announced length the body is cut off while it comes in.
-    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: t\r\nconnection: close\r\n\
+    let head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
                 content-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n";
     let chunk = format!("3e9\r\n{}\r\n0\r\n\r\n", " ".repeat(1001));
     let reply = crate::house::read(house.send(format!("{head}{chunk}").as_bytes()));

@@ -17,7 +17,7 @@ fn slow_headers_and_bodies_are_cut_off() {
         config.limits.body_timeout_ms = 200;
     });
     let started = Instant::now();
-    let mut slow = house.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: t\r\n");
+    let mut slow = house.send(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n");
     for _ in 0..3 {
         std::thread::sleep(Duration::from_millis(40));
         slow.write_all(b"x-drip: 1\r\n").unwrap();
@@ -31,7 +31,7 @@ fn slow_headers_and_bodies_are_cut_off() {
     );
 
     let reply = read(house.send(
-        b"POST /v1/chat/completions HTTP/1.1\r\nhost: t\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{",
     ));
     let (status, code, _) = reply.error();
     assert_eq!((status, code.as_str()), (408, "body_timeout"));
@@ -98,7 +98,7 @@ fn begun(house: &House) -> std::net::TcpStream {
     let body =
         chat_body(json!({"stream": true, "ignore_eos": true, "max_tokens": 2000})).to_string();
     let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     let stream = house.send((head + &body).as_bytes());
@@ -140,4 +140,63 @@ fn a_drain_ends() {
     assert!(!done);
     let error: &Value = &events.last().unwrap()["error"];
     assert_eq!(error["code"], "shutting_down");
+}
+
+#[test]
+fn web_pages_under_other_names_get_nothing() {
+    let house = House::new();
+    let ask = |host: &str| {
+        let request =
+            format!("GET /v1/models HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        read(house.send(request.as_bytes()))
+    };
+    for host in [
+        "localhost",
+        "LOCALHOST:8080",
+        "127.0.0.1:1",
+        "127.1.2.3",
+        "[::1]:8080",
+    ] {
+        assert_eq!(ask(host).status, 200, "{host}");
+    }
+    for host in [
+        "rebound.example",
+        "localhost.example:8080",
+        "10.0.0.1",
+        "x@y@z",
+        "",
+    ] {
+        let (status, code, _) = ask(host).error();
+        assert_eq!((status, code.as_str()), (403, "host_not_allowed"), "{host}");
+    }
+    let open = House::with(|config| config.insecure = true);
+    let reply =
+        open.send(b"GET /v1/models HTTP/1.1\r\nhost: any.example\r\nconnection: close\r\n\r\n");
+    assert_eq!(read(reply).status, 200);
+}
+
+#[test]
+fn who_does_not_read_is_cut_off() {
+    let house = House::with(|config| config.limits.write_timeout_ms = 200);
+    // More than the buffers of a connection hold: each token comes with the likeliest ones beside it.
+    let body = chat_body(serde_json::json!({
+        "stream": true, "ignore_eos": true, "max_tokens": 4000, "n": 8, "logprobs": true, "top_logprobs": 20,
+    }));
+    let body = body.to_string();
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\n\r\n",
+        body.len()
+    );
+    let connection = house.send((head + &body).as_bytes());
+    house.wait("the connection to be cut off", |house| {
+        house.app.engine.stats().steps > 0
+            && house
+                .app
+                .metrics
+                .encode()
+                .unwrap()
+                .contains("formwork_connections 0\n")
+    });
+    drop(connection);
 }

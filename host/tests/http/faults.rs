@@ -12,7 +12,7 @@ fn request(plugin: &serde_json::Value) -> Vec<u8> {
     let options = json!({"plugin": plugin, "stream": true, "max_tokens": 60, "n": 2});
     let body = chat_body(options).to_string();
     let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\n\
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
          content-length: {}\r\n\r\n",
         body.len()
     );

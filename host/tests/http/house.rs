@@ -142,7 +142,8 @@ impl House {
 
     /// Sends a request as it is and reads until the connection closes.
     pub(crate) fn raw(&self, head: &str, body: &[u8]) -> Reply {
-        let mut request = format!("{head}\r\nhost: test\r\nconnection: close\r\n").into_bytes();
+        let mut request =
+            format!("{head}\r\nhost: localhost\r\nconnection: close\r\n").into_bytes();
         if !body.is_empty() {
             request.extend(format!("content-length: {}\r\n", body.len()).bytes());
         }

@@ -13,3 +13,4 @@ mod house;
 mod operations;
 mod plugins;
 mod streams;
+mod tools;

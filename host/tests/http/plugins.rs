@@ -224,7 +224,7 @@ fn a_plugin_in_use_is_not_deleted() {
     let options = json!({"plugin": plugin, "stream": true, "max_tokens": 3500});
     let body = chat_body(options).to_string();
     let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     let running = house.send((head + &body).as_bytes());

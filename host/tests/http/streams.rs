@@ -128,7 +128,7 @@ fn stop_strings_are_held_back_from_streams() {
 fn post(body: &Value) -> Vec<u8> {
     let body = body.to_string();
     let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: t\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     (head + &body).into_bytes()

@@ -23,7 +23,7 @@ fn quant_rows<const R: usize>(panel: QuantPanel<'_>, rows: TileInput<'_>, tile: 
     let columns = panel.groups * panel.layout.group;
     assert!(columns == rows.columns && rows.count >= R);
     assert!(panel.codes.len() == panel.groups * panel.layout.group_bytes());
-    let x: [QuantRow<'_>; R] = std::array::from_fn(|r| rows.quantized(r, panel.layout.group));
+    let x: [QuantRow<'_>; R] = rows.quantized(panel.layout.group);
     assert!(x.iter().all(|row| row.codes.len() == columns));
     assert!(x.iter().all(|row| row.pairs.len() == panel.groups));
     match (panel.layout.nibbles, panel.layout.group) {
@@ -38,31 +38,50 @@ fn quant_rows<const R: usize>(panel: QuantPanel<'_>, rows: TileInput<'_>, tile: 
 #[target_feature(enable = "avx2,fma,f16c")]
 fn nibbles<const R: usize>(panel: QuantPanel<'_>, x: &[QuantRow<'_>; R], tile: &mut Tile) {
     let mask = _mm256_set1_epi8(0x0f);
-    for half in 0..2 {
-        let mut total = [_mm256_setzero_ps(); R];
-        for group in 0..panel.groups {
-            // Eight products of at most 2 * 15 * 127 each stay below 2^15.
-            let mut sums = [_mm256_setzero_si256(); R];
-            for line in 0..4 {
-                let codes = load_codes(panel.codes, group * 256 + line * 64 + half * 32);
-                let low = _mm256_and_si256(codes, mask);
-                let high = _mm256_and_si256(_mm256_srli_epi16::<4>(codes), mask);
-                for (sum, x) in sums.iter_mut().zip(x) {
-                    let first = broadcast_quad(x.codes, group * 32 + line * 4);
-                    let second = broadcast_quad(x.codes, group * 32 + line * 4 + 16);
-                    *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(low, first));
-                    *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(high, second));
+    let ones = _mm256_set1_epi16(1);
+    let mut total = [[_mm256_setzero_ps(); 2]; R];
+    for group in 0..panel.groups {
+        // Eight products of at most 2 * 15 * 127 each stay below 2^15.
+        let mut sums = [[_mm256_setzero_si256(); 2]; R];
+        for line in 0..4 {
+            let at = group * 256 + line * 64;
+            let codes = [
+                load_codes(panel.codes, at),
+                load_codes(panel.codes, at + 32),
+            ];
+            let low = codes.map(|codes| _mm256_and_si256(codes, mask));
+            for (sums, x) in sums.iter_mut().zip(x) {
+                let quad = broadcast_quad(x.codes, group * 32 + line * 4);
+                for half in 0..2 {
+                    sums[half] =
+                        _mm256_add_epi16(sums[half], _mm256_maddubs_epi16(low[half], quad));
                 }
-                pin(&mut sums);
+                pin(sums);
             }
-            let (scale, offset) = load_affine(panel.scales, group, half);
-            for ((total, sum), x) in total.iter_mut().zip(sums).zip(x) {
-                let dot = _mm256_madd_epi16(sum, _mm256_set1_epi16(1));
-                *total = accumulate(*total, dot, [scale, offset], x, group);
+            let high = codes.map(|codes| _mm256_and_si256(_mm256_srli_epi16::<4>(codes), mask));
+            for (sums, x) in sums.iter_mut().zip(x) {
+                let quad = broadcast_quad(x.codes, group * 32 + line * 4 + 16);
+                for half in 0..2 {
+                    sums[half] =
+                        _mm256_add_epi16(sums[half], _mm256_maddubs_epi16(high[half], quad));
+                }
+                pin(sums);
             }
         }
-        store::<R>(total, half, tile);
+        let affine = [
+            load_affine(panel.scales, group, 0),
+            load_affine(panel.scales, group, 1),
+        ];
+        for ((total, sums), x) in total.iter_mut().zip(sums).zip(x) {
+            for half in 0..2 {
+                let dot = _mm256_madd_epi16(sums[half], ones);
+                let (scale, offset) = affine[half];
+                total[half] = accumulate(total[half], dot, [scale, offset], x, group);
+            }
+        }
     }
+    store::<R>(std::array::from_fn(|r| total[r][0]), 0, tile);
+    store::<R>(std::array::from_fn(|r| total[r][1]), 1, tile);
 }
 
 /// 8-bit codes in groups of `4 * QUADS`. A code is split in two halves of four bits, so that no

@@ -22,7 +22,7 @@ fn quant_rows<const R: usize>(panel: QuantPanel<'_>, rows: TileInput<'_>, tile: 
     let columns = panel.groups * panel.layout.group;
     assert!(columns == rows.columns && rows.count >= R);
     assert!(panel.codes.len() == panel.groups * panel.layout.group_bytes());
-    let x: [QuantRow<'_>; R] = std::array::from_fn(|r| rows.quantized(r, panel.layout.group));
+    let x: [QuantRow<'_>; R] = rows.quantized(panel.layout.group);
     assert!(x.iter().all(|row| row.codes.len() == columns));
     let mut total = [_mm512_setzero_ps(); R];
     for group in 0..panel.groups {

@@ -103,8 +103,9 @@ impl<'a> TileInput<'a> {
         &self.input.values[(self.first + row) * self.columns..][..self.columns]
     }
 
-    fn quantized(&self, row: usize, group: usize) -> QuantRow<'a> {
-        self.input.quantized.row(self.first + row, group)
+    #[inline]
+    fn quantized<const R: usize>(&self, group: usize) -> [QuantRow<'a>; R] {
+        self.input.quantized.rows_at(self.first, group)
     }
 }
 

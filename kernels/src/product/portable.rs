@@ -7,7 +7,11 @@ use crate::quantized::{LANES, QuantPanel};
 pub(super) fn quant(panel: QuantPanel<'_>, rows: TileInput<'_>, tile: &mut Tile) {
     let group_len = panel.layout.group;
     for (r, tile) in tile.iter_mut().take(rows.count).enumerate() {
-        let row = rows.quantized(r, group_len);
+        let [row] = TileInput {
+            first: rows.first + r,
+            ..rows
+        }
+        .quantized(group_len);
         *tile = [0.0; LANES];
         for group in 0..panel.groups {
             let columns = group * group_len..(group + 1) * group_len;

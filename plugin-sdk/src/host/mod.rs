@@ -16,6 +16,9 @@ mod backend;
 #[cfg(all(not(target_arch = "wasm32"), feature = "testing"))]
 pub(crate) use backend::{END, log_lines};
 
+#[cfg(all(not(target_arch = "wasm32"), feature = "testing"))]
+mod schema;
+
 use crate::{Failure, TokenId};
 use std::rc::Rc;
 
@@ -48,6 +51,21 @@ impl Grammar {
     /// A fresh walk through it.
     pub fn start(&self) -> Matcher {
         Matcher(self.0.start())
+    }
+
+    /// JSON pointers of the keywords in a JSON Schema that its matchers do not enforce in full: what is
+    /// left to [`validate`](Grammar::validate). Empty for other sources, and for most schemas.
+    pub fn unmasked(&self) -> Vec<String> {
+        self.0.unmasked()
+    }
+
+    /// Validates a finished text against the JSON Schema as it was written: for checks. Everything passes
+    /// where [`unmasked`](Grammar::unmasked) is empty.
+    ///
+    /// # Errors
+    /// What is wrong, and where in the value.
+    pub fn validate(&self, text: impl AsRef<[u8]>) -> Result<(), String> {
+        self.0.validate(text.as_ref())
     }
 
     /// Whether the text as a whole is one of the grammar's: for checks.

@@ -1,10 +1,10 @@
 //! llguidance on a vocabulary of the 256 single bytes and one end token: what `testing` runs on.
 
+use super::schema::{Leniency, Rest, Schema};
 use super::{Source, log::Level, vocabulary::Info};
-use crate::{Failure, TokenId, decide};
+use crate::{Failure, FailureKind, TokenId, decide};
 use llguidance::api::TopLevelGrammar;
 use llguidance::{Matcher as Walk, ParserFactory};
-use serde_json::{Value, json};
 use std::cell::RefCell;
 use toktrie::{ApproximateTokEnv, SimpleVob, TokEnv, TokRxInfo, TokTrie};
 
@@ -32,12 +32,15 @@ fn with_trie<T>(read: impl FnOnce(&TokTrie) -> T) -> T {
     FACTORY.with(|factory| read(factory.tok_env().tok_trie()))
 }
 
-pub(crate) struct Grammar(Walk);
+pub(crate) struct Grammar {
+    walk: Walk,
+    rest: Option<Rest>,
+}
 
 impl Grammar {
     pub(crate) fn compile(source: &Source) -> Result<Self, Failure> {
         let grammar = match source {
-            Source::JsonSchema(text) => TopLevelGrammar::from_json_schema(compact(text)?),
+            Source::JsonSchema(text) => return Self::of_schema(&Schema::parse(text)?),
             Source::Regex(pattern) => TopLevelGrammar::from_regex(pattern),
             Source::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
             Source::Choice(texts) if texts.is_empty() => {
@@ -48,53 +51,65 @@ impl Grammar {
                 TopLevelGrammar::from_regex(&format!("({})", texts.join("|")))
             }
         };
-        let mut walk = FACTORY.with(|factory| Walk::new(factory.create_parser(grammar)));
-        let refuse = |message: String| {
-            // A regex language that is empty is "unsatisfiable" in llguidance's words, a schema too.
-            if message.contains("nsatisfiable") {
-                Failure::unsatisfiable(message)
-            } else {
-                Failure::invalid_params(message)
-            }
+        let walk = start(grammar)?;
+        Ok(Self { walk, rest: None })
+    }
+
+    fn of_schema(schema: &Schema) -> Result<Self, Failure> {
+        let compile = |lenient| -> Result<(Walk, Option<Rest>), Failure> {
+            let grammar = TopLevelGrammar::from_json_schema(schema.compact(lenient));
+            Ok((start(grammar)?, schema.rest(lenient)?))
         };
-        if let Some(message) = walk.get_error() {
-            return Err(refuse(message));
-        }
-        let mask = walk
-            .compute_mask_or_eos()
-            .map_err(|error| refuse(error.to_string()))?;
-        if mask.is_zero() {
-            return Err(Failure::unsatisfiable("no text matches the grammar"));
-        }
-        Ok(Self(walk))
+        let (walk, rest) = match compile(Leniency::Strict) {
+            Err(failure) if failure.kind == FailureKind::InvalidParams => {
+                // Refused altogether, or only for a keyword that can be validated instead.
+                match compile(Leniency::Lenient) {
+                    Ok((walk, Some(rest))) => (walk, Some(rest)),
+                    _ => return Err(failure),
+                }
+            }
+            result => result?,
+        };
+        Ok(Self { walk, rest })
     }
 
     pub(crate) fn start(&self) -> Matcher {
-        Matcher(Box::new(RefCell::new(self.0.deep_clone())))
+        Matcher(Box::new(RefCell::new(self.walk.deep_clone())))
+    }
+
+    pub(crate) fn unmasked(&self) -> Vec<String> {
+        let rest = self.rest.as_ref();
+        rest.map_or_else(Vec::new, |rest| rest.pointers.clone())
+    }
+
+    pub(crate) fn validate(&self, text: &[u8]) -> Result<(), String> {
+        self.rest
+            .as_ref()
+            .map_or(Ok(()), |rest| rest.validate(text))
     }
 }
 
-/// The schema with llguidance told to write no white space, as the host does it.
-fn compact(schema: &str) -> Result<Value, Failure> {
-    let schema: Value = serde_json::from_str(schema)
-        .map_err(|error| Failure::invalid_params(format!("the JSON Schema is no JSON: {error}")))?;
-    let mut schema = match schema {
-        Value::Bool(true) => json!({}),
-        Value::Bool(false) => {
-            return Err(Failure::unsatisfiable(
-                "the JSON Schema `false` allows no value",
-            ));
-        }
-        Value::Object(object) => Value::Object(object),
-        _ => {
-            return Err(Failure::invalid_params(
-                "a JSON Schema is an object or a boolean",
-            ));
+/// A walk at the start of a grammar that some text matches.
+fn start(grammar: TopLevelGrammar) -> Result<Walk, Failure> {
+    let mut walk = FACTORY.with(|factory| Walk::new(factory.create_parser(grammar)));
+    let refuse = |message: String| {
+        // A regex language that is empty is "unsatisfiable" in llguidance's words, a schema too.
+        if message.contains("nsatisfiable") {
+            Failure::unsatisfiable(message)
+        } else {
+            Failure::invalid_params(message)
         }
     };
-    schema["x-guidance"] =
-        json!({"whitespace_flexible": false, "item_separator": ",", "key_separator": ":"});
-    Ok(schema)
+    if let Some(message) = walk.get_error() {
+        return Err(refuse(message));
+    }
+    let mask = walk
+        .compute_mask_or_eos()
+        .map_err(|error| refuse(error.to_string()))?;
+    if mask.is_zero() {
+        return Err(Failure::unsatisfiable("no text matches the grammar"));
+    }
+    Ok(walk)
 }
 
 pub(crate) struct Matcher(Box<RefCell<Walk>>);

@@ -20,6 +20,14 @@ impl Grammar {
     pub(crate) fn start(&self) -> Matcher {
         Matcher(self.0.start())
     }
+
+    pub(crate) fn unmasked(&self) -> Vec<String> {
+        self.0.unmasked()
+    }
+
+    pub(crate) fn validate(&self, text: &[u8]) -> Result<(), String> {
+        self.0.validate(text)
+    }
 }
 
 pub(crate) struct Matcher(pub(crate) host::grammars::Matcher);

@@ -1,5 +1,7 @@
 //! Stock format: the whole output is a text of a context-free grammar.
 
+mod gbnf;
+
 use formwork_plugin_sdk::prelude::*;
 
 /// The whole output is a text of one grammar.
@@ -12,17 +14,19 @@ pub struct Grammar {
 #[serde(deny_unknown_fields)]
 pub struct Params {
     grammar: String,
-    #[serde(default, rename = "syntax")]
-    _syntax: Syntax,
+    /// Told by the text itself unless given.
+    #[serde(default)]
+    syntax: Option<Syntax>,
 }
 
 /// What the grammar is written in.
-#[derive(Default, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Syntax {
     /// Lark, in llguidance's dialect.
-    #[default]
     Lark,
+    /// GBNF, as llama.cpp has it.
+    Gbnf,
 }
 
 impl Format for Grammar {
@@ -35,9 +39,15 @@ impl Format for Grammar {
                 "params.grammar: it is empty; the least grammar is `start: \"text\"`",
             ));
         }
-        Ok(Self {
-            grammar: params.grammar,
-        })
+        let gbnf = match params.syntax {
+            Some(syntax) => syntax == Syntax::Gbnf,
+            None => gbnf::is_gbnf(&params.grammar),
+        };
+        let grammar = match gbnf {
+            true => gbnf::to_lark(&params.grammar)?,
+            false => params.grammar,
+        };
+        Ok(Self { grammar })
     }
 
     fn template(&self) -> Template {
@@ -90,8 +100,12 @@ mod tests {
             "field `value`",
         );
         refused(
+            json!({"grammar": SUMS, "syntax": "ebnf"}),
+            "params.syntax: unknown variant `ebnf`",
+        );
+        refused(
             json!({"grammar": SUMS, "syntax": "gbnf"}),
-            "params.syntax: unknown variant `gbnf`",
+            "params.grammar at 1:6: expected `::=`, found ':'",
         );
         refused(json!({}), "missing field `grammar`");
     }

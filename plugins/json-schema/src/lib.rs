@@ -3,9 +3,19 @@
 use formwork_plugin_sdk::prelude::*;
 use serde_json::value::RawValue;
 
+/// Attempts at a value that is validated, unless the request says otherwise.
+const ATTEMPTS: u32 = 3;
+/// Added to the temperature at each further attempt.
+const HEAT: f32 = 0.2;
+/// Pointers that a refusal names; the message counts the rest.
+const NAMED: usize = 20;
+
 /// The whole output is one JSON value, in compact form, with the schema's order of keys.
+///
+/// What the mask does not enforce is validated when the value is complete.
 pub struct JsonSchema {
-    schema: String,
+    grammar: Grammar,
+    attempts: u32,
 }
 
 /// Params of [`JsonSchema`].
@@ -15,9 +25,15 @@ pub struct Params {
     /// Kept as text: the order of its keys is the order of the output's keys.
     #[serde(default)]
     schema: Option<Box<RawValue>>,
-    /// For clients that send it beside a schema; every keyword is enforced or refused either way.
-    #[serde(default, rename = "strict")]
-    _strict: bool,
+    /// Whether to refuse a schema that the mask alone does not guarantee.
+    #[serde(default)]
+    strict: bool,
+    #[serde(default = "attempts")]
+    attempts: u32,
+}
+
+fn attempts() -> u32 {
+    ATTEMPTS
 }
 
 impl Format for JsonSchema {
@@ -30,19 +46,64 @@ impl Format for JsonSchema {
             |schema| schema.get().to_owned(),
         );
         match text.as_bytes().first() {
-            _ if text == "false" => Err(Failure::unsatisfiable(
-                "params.schema: `false` allows no value",
-            )),
-            Some(b'{' | b't') => Ok(Self { schema: text }),
-            _ => Err(Failure::invalid_params(
-                "params.schema: a JSON Schema is an object or a boolean",
-            )),
+            _ if text == "false" => {
+                return Err(Failure::unsatisfiable(
+                    "params.schema: `false` allows no value",
+                ));
+            }
+            Some(b'{' | b't') => {}
+            _ => {
+                return Err(Failure::invalid_params(
+                    "params.schema: a JSON Schema is an object or a boolean",
+                ));
+            }
         }
+        let grammar = Grammar::compile(&Source::JsonSchema(text)).map_err(|failure| Failure {
+            message: format!("params.schema: {}", failure.message),
+            ..failure
+        })?;
+        if params.strict {
+            refuse_unmasked(&grammar.unmasked())?;
+        }
+        Ok(Self {
+            grammar,
+            attempts: params.attempts,
+        })
     }
 
     fn template(&self) -> Template {
-        Template::new().field(Field::json_schema("value", &self.schema))
+        let field = Field::matcher("value", self.grammar.start());
+        if self.grammar.unmasked().is_empty() {
+            return Template::new().field(field);
+        }
+        let grammar = self.grammar.clone();
+        let field = field
+            .check(move |value: &Value| grammar.validate(&value.bytes))
+            .retry(self.attempts)
+            .heat(HEAT)
+            .hint(HINT);
+        Template::new().field(field)
     }
+}
+
+/// What the model sees before a further attempt.
+const HINT: &str = "\n{value}\nThis value does not fit: {reason}\nThe corrected value:\n";
+
+/// Strict requests get what the mask guarantees, or nothing.
+fn refuse_unmasked(pointers: &[String]) -> Result<(), Failure> {
+    if pointers.is_empty() {
+        return Ok(());
+    }
+    let named: Vec<_> = pointers.iter().take(NAMED).map(String::as_str).collect();
+    let more = match pointers.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(Failure::unsatisfiable(format!(
+        "params.schema: with `strict`, every keyword must be guaranteed while the value is written; these can \
+         only be validated afterwards: {}{more}. Leave `strict` out to have them validated and retried.",
+        named.join(", ")
+    )))
 }
 
 formwork_plugin_sdk::export!(JsonSchema);
@@ -105,6 +166,38 @@ mod tests {
     }
 
     #[test]
+    fn what_the_mask_leaves_open_is_validated_and_retried() {
+        let schema = json!({"type": "array", "items": {"type": "integer"}, "uniqueItems": true});
+        let run = |params: Json, attempts: &[&str]| {
+            let trace = Trace::of::<JsonSchema>(params).attempt("value", attempts);
+            trace.text(attempts[attempts.len() - 1]).run()
+        };
+        let outcome = run(json!({"schema": schema}), &["[1,1]", "[2,2]", "[1,2]"]);
+        outcome.assert_output("[1,2]");
+        assert_eq!((outcome.field("value").attempts, outcome.retries), (3, 2));
+        assert!(outcome.field("value").reasons[0].contains("[1,1] has non-unique elements"));
+        run(json!({"schema": schema}), &["[1,1]", "[1,1]", "[3,3]"])
+            .assert_failure(FailureKind::Exhausted, "[3,3] has non-unique elements");
+        run(json!({"schema": schema, "attempts": 1}), &["[1,1]"])
+            .assert_failure(FailureKind::Exhausted, "[1,1] has non-unique elements");
+    }
+
+    #[test]
+    fn strict_takes_only_what_the_mask_guarantees() {
+        let run = |schema: Json, text: &str| {
+            let params = json!({"schema": schema, "strict": true});
+            Trace::of::<JsonSchema>(params).text(text).run()
+        };
+        let whole = json!({"type": "array", "items": {"type": "integer"}});
+        run(whole, "[1,1]").assert_output("[1,1]");
+        let open = json!({"properties": {"a/b": {"not": {"enum": [1]}}, "c": {"format": "date"}}});
+        run(open, "{}").assert_failure(
+            FailureKind::Unsatisfiable,
+            "/properties/a~1b/not, /properties/c/format",
+        );
+    }
+
+    #[test]
     fn wrong_schemas_are_refused() {
         use FailureKind::{InvalidParams, Unsatisfiable};
         let cases = [
@@ -114,7 +207,7 @@ mod tests {
             (
                 json!({"schema": {"enum": []}}),
                 Unsatisfiable,
-                "field `value`",
+                "params.schema: ",
             ),
             (json!({"shema": {}}), InvalidParams, "unknown field `shema`"),
             (

@@ -1,12 +1,13 @@
 //! The forward pass of one step.
 
 use super::CpuConfig;
+use super::probe::{Operation, Probe, Work};
 use crate::Model;
 use crate::weights::Layer;
 use formwork_engine::StepInput;
 use formwork_kernels::{
-    AttentionShape, Cpu, Input, KvCache, KvShape, Matrix, QuantRows, RopeTable, Segment,
-    add_assign, attention, product, rms_norm, silu_mul,
+    AddNorm, AttentionShape, Cpu, Input, KvCache, KvShape, Matrix, Placement, QuantRows, RopeTable,
+    RotateAndStore, Segment, add_assign, attention, product, silu_mul_quantized,
 };
 use std::sync::Arc;
 
@@ -36,13 +37,6 @@ struct Buffers {
     head: Vec<f32>,
 }
 
-/// Where one token of the step stands.
-#[derive(Clone, Copy)]
-struct Place {
-    position: usize,
-    slot: usize,
-}
-
 impl Forward {
     pub(super) fn new(cpu: Arc<Cpu>, model: Arc<Model>, config: &CpuConfig) -> Self {
         let shape = model.config();
@@ -65,179 +59,259 @@ impl Forward {
     }
 
     /// Runs a validated step. Logits are in `self.logits` afterwards.
-    pub(super) fn step(&mut self, input: &StepInput) {
+    pub(super) fn step<P: Probe>(&mut self, input: &StepInput, probe: &mut P) {
         let model = Arc::clone(&self.model);
         let hidden = model.config().hidden;
+        let start = probe.start();
         let tokens = input.rows.iter().flat_map(|row| &row.tokens);
-        self.buffers.hidden.clear();
-        for &token in tokens {
-            let at = self.buffers.hidden.len();
-            self.buffers.hidden.resize(at + hidden, 0.0);
-            let embedding = &model.weights().embedding;
-            embedding.row(token as usize, &mut self.buffers.hidden[at..]);
+        let buffer = &mut self.buffers.hidden;
+        buffer.clear();
+        buffer.resize(tokens.clone().count() * hidden, 0.0);
+        for (&token, out) in tokens.zip(buffer.chunks_exact_mut(hidden)) {
+            model.weights().embedding.row(token as usize, out);
         }
-        let (segments, places) = self.layout(input);
+        let (segments, placement) = self.layout(input);
+        probe.stop(start, Operation::Embedding, || Work {
+            bytes: placement.len() * hidden * 4,
+            operations: 0,
+        });
         for (index, layer) in model.weights().layers.iter().enumerate() {
-            self.attend(index, layer, &segments, &places);
-            self.feed_forward(layer);
+            // The output of the last layer's feed-forward half is still to be added.
+            self.attend((index, layer), &segments, &placement, probe);
+            self.feed_forward(layer, probe);
         }
-        self.head(input);
+        self.head(input, probe);
     }
 
-    fn layout<'a>(&self, input: &'a StepInput) -> (Vec<Segment<'a>>, Vec<Place>) {
-        let (mut segments, mut places) = (Vec::new(), Vec::new());
+    fn layout<'a>(&self, input: &'a StepInput) -> (Vec<Segment<'a>>, Placement) {
+        let mut segments = Vec::with_capacity(input.rows.len());
+        let mut first_row = 0;
         for row in &input.rows {
             segments.push(Segment {
-                first_row: places.len(),
+                first_row,
                 rows: row.tokens.len(),
                 start: row.start,
                 table: &row.table,
             });
-            places.extend((row.start..row.start + row.tokens.len()).map(|position| {
-                let block = row.table[position / self.block_size] as usize;
-                Place {
-                    position,
-                    slot: block * self.block_size + position % self.block_size,
-                }
-            }));
+            first_row += row.tokens.len();
         }
-        (segments, places)
+        let size = self.block_size;
+        let places = input.rows.iter().flat_map(|row| {
+            (row.start..row.start + row.tokens.len()).map(move |position| {
+                let block = row.table[position / size] as usize;
+                (position, block * size + position % size)
+            })
+        });
+        (segments, Placement::new(places))
     }
 
-    /// The attention half of a layer.
-    fn attend(&mut self, index: usize, layer: &Layer, segments: &[Segment<'_>], places: &[Place]) {
-        let model = Arc::clone(&self.model);
-        let config = model.config();
+    /// The attention half of the layer with this index; its output is left in `projected`.
+    fn attend<P: Probe>(
+        &mut self,
+        (index, layer): (usize, &Layer),
+        segments: &[Segment<'_>],
+        placement: &Placement,
+        probe: &mut P,
+    ) {
+        let config = self.model.config();
+        let cpu = &*self.cpu;
+        let rows = placement.len();
         let (query_width, kv_width) = (config.query_width(), config.kv_width());
         let stride = query_width + 2 * kv_width;
-        let Buffers {
-            hidden,
-            normed,
-            quantized,
-            qkv,
-            attended,
-            projected,
-            ..
-        } = &mut self.buffers;
-        let cpu = &*self.cpu;
-        normed.resize(hidden.len(), 0.0);
-        rms_norm(
-            cpu,
-            &layer.attention_norm,
-            config.norm_epsilon,
-            hidden,
-            normed,
-        );
-        qkv.resize(places.len() * stride, 0.0);
+        let buffers = &mut self.buffers;
         let matrices = [&layer.query, &layer.key, &layer.value];
-        multiply(cpu, &matrices, normed, quantized, qkv);
+        let norm = AddNorm {
+            weight: &layer.attention_norm,
+            epsilon: config.norm_epsilon,
+            delta: (index > 0).then_some(&buffers.projected[..]),
+        };
+        buffers.normed.resize(rows * config.hidden, 0.0);
+        let start = probe.start();
+        let quantized = any_quantized(&matrices).then_some(&mut buffers.quantized);
+        norm.run(cpu, &mut buffers.hidden, &mut buffers.normed, quantized);
+        probe.stop(start, Operation::Norm, || {
+            Work::of_rows(rows, config.hidden * 4)
+        });
+        buffers.qkv.resize(rows * stride, 0.0);
+        let input = Input {
+            values: &buffers.normed,
+            quantized: &buffers.quantized,
+        };
+        multiply(
+            cpu,
+            (Operation::QueryKeyValue, &matrices),
+            input,
+            &mut buffers.qkv,
+            probe,
+        );
+        let start = probe.start();
         if let Some(bias) = &layer.qkv_bias {
-            add_assign(qkv, bias);
+            add_assign(&mut buffers.qkv, bias);
         }
+        let norms = layer.head_norms.as_ref();
         let cache = &mut self.caches[index];
-        let dim = config.head_dim;
-        for (row, place) in qkv.chunks_exact_mut(stride).zip(places) {
-            let (rotated, value) = row.split_at_mut(query_width + kv_width);
-            if let Some([query_norm, key_norm]) = &layer.head_norms {
-                let (query, key) = rotated.split_at_mut(query_width);
-                norm_heads(cpu, query_norm, config.norm_epsilon, query);
-                norm_heads(cpu, key_norm, config.norm_epsilon, key);
-            }
-            self.rope.apply(place.position, dim, rotated);
-            cache.write(place.slot, &rotated[query_width..], value);
+        RotateAndStore {
+            rope: &self.rope,
+            heads: config.heads,
+            norms: norms.map(|[query, key]| ([&query[..], &key[..]], config.norm_epsilon)),
         }
-        attended.resize(places.len() * query_width, 0.0);
+        .run(cpu, placement, &mut buffers.qkv, cache);
+        probe.stop(start, Operation::RotateAndStore, || {
+            Work::of_rows(rows, stride * 2)
+        });
+        buffers.attended.resize(rows * query_width, 0.0);
         let shape = AttentionShape {
             heads: config.heads,
             stride,
-            scale: 1.0 / (dim as f32).sqrt(),
+            scale: 1.0 / (config.head_dim as f32).sqrt(),
         };
-        attention(cpu, shape, cache, segments, qkv, attended);
-        projected.resize(hidden.len(), 0.0);
-        multiply(cpu, &[&layer.output], attended, quantized, projected);
-        if let Some(bias) = &layer.output_bias {
-            add_assign(projected, bias);
+        let start = probe.start();
+        attention(
+            cpu,
+            shape,
+            cache,
+            segments,
+            &buffers.qkv,
+            &mut buffers.attended,
+        );
+        probe.stop(start, Operation::Attention, || {
+            Work::of_attention(segments, query_width, kv_width)
+        });
+        let start = probe.start();
+        if any_quantized(&[&layer.output]) {
+            buffers.quantized.set(cpu, query_width, &buffers.attended);
         }
-        add_assign(hidden, projected);
+        probe.stop(start, Operation::Norm, || Work::of_rows(rows, query_width));
+        buffers.projected.resize(rows * config.hidden, 0.0);
+        let input = Input {
+            values: &buffers.attended,
+            quantized: &buffers.quantized,
+        };
+        multiply(
+            cpu,
+            (Operation::Output, &[&layer.output]),
+            input,
+            &mut buffers.projected,
+            probe,
+        );
+        if let Some(bias) = &layer.output_bias {
+            add_assign(&mut buffers.projected, bias);
+        }
     }
 
-    /// The feed-forward half of a layer.
-    fn feed_forward(&mut self, layer: &Layer) {
+    /// The feed-forward half of a layer; its output is left in `projected`.
+    fn feed_forward<P: Probe>(&mut self, layer: &Layer, probe: &mut P) {
         let config = self.model.config();
-        let Buffers {
-            hidden,
-            normed,
-            quantized,
-            projected,
-            gate_up,
-            activated,
-            ..
-        } = &mut self.buffers;
         let cpu = &*self.cpu;
-        let rows = hidden.len() / config.hidden;
-        rms_norm(
+        let buffers = &mut self.buffers;
+        let rows = buffers.hidden.len() / config.hidden;
+        let matrices = [&layer.gate, &layer.up];
+        let norm = AddNorm {
+            weight: &layer.feed_forward_norm,
+            epsilon: config.norm_epsilon,
+            delta: Some(&buffers.projected),
+        };
+        let start = probe.start();
+        let quantized = any_quantized(&matrices).then_some(&mut buffers.quantized);
+        norm.run(cpu, &mut buffers.hidden, &mut buffers.normed, quantized);
+        probe.stop(start, Operation::Norm, || {
+            Work::of_rows(rows, config.hidden * 4)
+        });
+        buffers.gate_up.resize(rows * config.feed_forward * 2, 0.0);
+        let input = Input {
+            values: &buffers.normed,
+            quantized: &buffers.quantized,
+        };
+        multiply(
             cpu,
-            &layer.feed_forward_norm,
-            config.norm_epsilon,
-            hidden,
-            normed,
+            (Operation::GateUp, &matrices),
+            input,
+            &mut buffers.gate_up,
+            probe,
         );
-        gate_up.resize(rows * config.feed_forward * 2, 0.0);
-        multiply(cpu, &[&layer.gate, &layer.up], normed, quantized, gate_up);
-        activated.resize(rows * config.feed_forward, 0.0);
-        silu_mul(cpu, config.feed_forward, gate_up, activated);
-        multiply(cpu, &[&layer.down], activated, quantized, projected);
-        add_assign(hidden, projected);
+        buffers.activated.resize(rows * config.feed_forward, 0.0);
+        let start = probe.start();
+        let quantized = any_quantized(&[&layer.down]).then_some(&mut buffers.quantized);
+        let activated = (&mut buffers.activated[..], quantized);
+        silu_mul_quantized(cpu, config.feed_forward, &buffers.gate_up, activated);
+        probe.stop(start, Operation::Gate, || {
+            Work::of_rows(rows, config.feed_forward * 12)
+        });
+        let input = Input {
+            values: &buffers.activated,
+            quantized: &buffers.quantized,
+        };
+        multiply(
+            cpu,
+            (Operation::Down, &[&layer.down]),
+            input,
+            &mut buffers.projected,
+            probe,
+        );
     }
 
     /// Logits after the last token of each row that wants them.
-    fn head(&mut self, input: &StepInput) {
+    fn head<P: Probe>(&mut self, input: &StepInput, probe: &mut P) {
         let config = self.model.config();
-        let Buffers {
-            hidden,
-            normed,
-            quantized,
-            head,
-            ..
-        } = &mut self.buffers;
-        head.clear();
+        let weights = self.model.weights();
+        let matrix = weights.head();
+        let buffers = &mut self.buffers;
+        buffers.head.clear();
         let mut end = 0;
         for row in &input.rows {
             end += row.tokens.len() * config.hidden;
             if row.wants_logits {
-                head.extend_from_slice(&hidden[end - config.hidden..end]);
+                let last = end - config.hidden..end;
+                let at = buffers.head.len();
+                buffers
+                    .head
+                    .extend_from_slice(&buffers.hidden[last.clone()]);
+                add_assign(&mut buffers.head[at..], &buffers.projected[last]);
             }
         }
-        let rows = head.len() / config.hidden;
-        let weights = self.model.weights();
-        normed.resize(head.len(), 0.0);
-        rms_norm(&self.cpu, &weights.norm, config.norm_epsilon, head, normed);
-        let matrix = weights.head();
+        let rows = buffers.head.len() / config.hidden;
         self.logits.resize(rows * matrix.rows(), 0.0);
-        if rows > 0 {
-            multiply(&self.cpu, &[matrix], normed, quantized, &mut self.logits);
+        if rows == 0 {
+            return;
         }
+        buffers.normed.resize(buffers.head.len(), 0.0);
+        let norm = AddNorm {
+            weight: &weights.norm,
+            epsilon: config.norm_epsilon,
+            delta: None,
+        };
+        let quantized = any_quantized(&[matrix]).then_some(&mut buffers.quantized);
+        norm.run(&self.cpu, &mut buffers.head, &mut buffers.normed, quantized);
+        let input = Input {
+            values: &buffers.normed,
+            quantized: &buffers.quantized,
+        };
+        multiply(
+            &self.cpu,
+            (Operation::Head, &[matrix]),
+            input,
+            &mut self.logits,
+            probe,
+        );
     }
 }
 
-/// A product that quantises its input when any of the matrices is quantised.
-fn multiply(
-    cpu: &Cpu,
-    matrices: &[&Matrix],
-    values: &[f32],
-    quantized: &mut QuantRows,
-    out: &mut [f32],
-) {
-    if matrices
+fn any_quantized(matrices: &[&Matrix]) -> bool {
+    matrices
         .iter()
         .any(|matrix| matches!(matrix, Matrix::Quant(_)))
-    {
-        quantized.set(cpu, matrices[0].columns(), values);
-    }
-    product(cpu, matrices, Input { values, quantized }, out);
 }
 
-fn norm_heads(cpu: &Cpu, weight: &[f32], epsilon: f32, heads: &mut [f32]) {
-    let before = heads.to_vec();
-    rms_norm(cpu, weight, epsilon, &before, heads);
+fn multiply<P: Probe>(
+    cpu: &Cpu,
+    (operation, matrices): (Operation, &[&Matrix]),
+    input: Input<'_>,
+    out: &mut [f32],
+    probe: &mut P,
+) {
+    let start = probe.start();
+    product(cpu, matrices, input, out);
+    probe.stop(start, operation, || {
+        Work::of_product(matrices, input.values.len() / matrices[0].columns())
+    });
 }

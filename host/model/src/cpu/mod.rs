@@ -1,7 +1,13 @@
 //! The backend for CPUs.
 
 mod forward;
+mod probe;
+mod profile;
 mod validate;
+
+pub use profile::{
+    MachineCeilings, OperationCost, ProfileOptions, StepProfile, StepShape, profile_step,
+};
 
 use crate::{Model, ModelError};
 use formwork_engine::{
@@ -9,6 +15,7 @@ use formwork_engine::{
 };
 use formwork_kernels::{Cpu, CpuOptions};
 use forward::Forward;
+use probe::Off;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -143,7 +150,7 @@ impl Backend for CpuBackend {
         });
         self.cpu.spawn(move || {
             // A panic leaves at most wrong numbers behind, in blocks that the engine will not use.
-            let result = catch_unwind(AssertUnwindSafe(|| forward.step(&input)));
+            let result = catch_unwind(AssertUnwindSafe(|| forward.step(&input, &mut Off)));
             let failure = result.err().map(|panic| panic_message(&*panic));
             // Nobody listens when the backend was dropped meanwhile.
             let _ = sender.send(Outcome { forward, failure });

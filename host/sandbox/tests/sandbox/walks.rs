@@ -234,3 +234,23 @@ fn the_empty_text_alone_stops_at_once() {
     assert!(matcher.stopped() && matcher.accepting());
     assert_eq!(matcher.mask().unwrap().to_list(), [260, 261]);
 }
+
+#[test]
+fn walks_on_many_threads_do_not_see_each_other() {
+    let (source, _) = languages().pop().unwrap();
+    let grammar = compile(bytes(), &source);
+    let choices: Vec<u16> = (0..60u16).map(|step| step.wrapping_mul(40_503)).collect();
+    let (alone, _) = walk(&mut grammar.start(), &choices);
+    std::thread::scope(|scope| {
+        for thread in 0..12u16 {
+            let (grammar, choices, alone) = (&grammar, &choices, &alone);
+            scope.spawn(move || {
+                for round in 0..10 {
+                    let other: Vec<u16> = choices.iter().map(|c| c ^ (thread + round)).collect();
+                    walk(&mut grammar.start(), &other);
+                    assert_eq!(walk(&mut grammar.start(), choices).0, *alone);
+                }
+            });
+        }
+    });
+}

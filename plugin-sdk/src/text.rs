@@ -1,0 +1,85 @@
+//! Ready-made fields: free text up to a marker, and values that are validated where masks do not suffice.
+
+use crate::{Field, Grammar, Source, Value};
+use std::fmt::Write;
+
+/// Attempts at a value that is validated.
+const ATTEMPTS: u32 = 3;
+/// Added to the temperature at each further attempt.
+const HEAT: f32 = 0.2;
+/// What the model sees before a further attempt.
+const HINT: &str = "\n{value}\nThis value does not fit: {reason}\nThe corrected value:\n";
+
+impl Field {
+    /// A text of this grammar. Where a JSON Schema holds keywords that masks do not enforce (see
+    /// [`Grammar::unmasked`]), the value is validated, and written again up to twice where it fails.
+    pub fn validated(name: impl Into<String>, grammar: &Grammar) -> Self {
+        let field = Self::matcher(name, grammar.start());
+        if grammar.unmasked().is_empty() {
+            return field;
+        }
+        let grammar = grammar.clone();
+        field
+            .check(move |value: &Value| grammar.validate(&value.bytes))
+            .retry(ATTEMPTS)
+            .heat(HEAT)
+            .hint(HINT)
+    }
+
+    /// Free text up to and including the first of these markers, or to the end of the model's turn where
+    /// none comes. `value.text().ends_with(marker)` tells which.
+    pub fn text_until<I>(name: impl Into<String>, markers: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        let marker = alternatives(markers);
+        let grammar = match marker {
+            None => "start: TEXT\nTEXT: /(?s:.*)/".to_owned(),
+            // Nothing comes after a marker, so that the text ends with the first one.
+            Some(marker) => format!("start: TEXT\nTEXT: /(?s:.*)/ & ~/(?s:.*({marker}).+)/"),
+        };
+        Self::of(name, Source::Lark(grammar))
+    }
+
+    /// Free text up to and including the first of these markers, of which there is at least one. Unlike
+    /// with [`text_until`](Field::text_until), the model cannot end its turn before it.
+    pub fn text_through<I>(name: impl Into<String>, markers: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        // Of no marker at all nothing matches, and the field is refused as unsatisfiable.
+        let marker = alternatives(markers).unwrap_or_else(|| "[^\\x00-\\x{10ffff}]".to_owned());
+        let grammar = format!("start: TEXT\nTEXT: /(?s:.*)({marker})/ & ~/(?s:.*({marker}).+)/");
+        Self::of(name, Source::Lark(grammar))
+    }
+}
+
+/// A regex for one of these texts; `None` where there is none.
+fn alternatives<I>(markers: I) -> Option<String>
+where
+    I: IntoIterator,
+    I::Item: AsRef<str>,
+{
+    let spelled: Vec<String> = markers
+        .into_iter()
+        .filter(|marker| !marker.as_ref().is_empty())
+        .map(|marker| spelled(marker.as_ref()))
+        .collect();
+    (!spelled.is_empty()).then(|| spelled.join("|"))
+}
+
+/// A regex for this text alone, with nothing in it that means something in Lark.
+fn spelled(text: &str) -> String {
+    let mut pattern = String::new();
+    for character in text.chars() {
+        match character {
+            'a'..='z' | 'A'..='Z' | '0'..='9' | '_' => pattern.push(character),
+            other => {
+                let _ = write!(pattern, "\\x{{{:x}}}", u32::from(other));
+            }
+        }
+    }
+    pattern
+}
