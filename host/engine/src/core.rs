@@ -226,8 +226,17 @@ impl Core {
         }
         self.stats.tokens_retracted += (sequence.usage.retracted - retracted) as u64;
         self.stats.tokens_forced += edit.append.len() as u64;
-        sequence.show(edit.released, trie);
+        // Forced text may come out longer than the request allows: what is past the limit is not shown.
+        let over = sequence.tokens.len() > sequence.limit;
+        sequence.show(
+            edit.released.min(sequence.limit - sequence.prompt_len),
+            trie,
+        );
         match edit.after {
+            _ if over => {
+                sequence.cut();
+                self.finish(id, FinishReason::Length);
+            }
             After::Finish => {
                 sequence.show(sequence.generated(), trie);
                 self.finish(id, FinishReason::Stop);

@@ -297,6 +297,12 @@ impl Sequence {
         self.sink.emit(Event::Tokens(chunk));
     }
 
+    /// Drops the tokens past the limit. Only before the end: the cache is not told.
+    pub(crate) fn cut(&mut self) {
+        self.tokens.truncate(self.limit);
+        self.origins.truncate(self.limit - self.prompt_len);
+    }
+
     pub(crate) fn finish(mut self, reason: FinishReason) {
         let usage = self.final_usage();
         self.sink.emit(Event::Finished { reason, usage });

@@ -387,3 +387,17 @@ fn a_constraint_may_rather_fail_than_be_late() {
     );
     assert_idle(&engine);
 }
+
+#[test]
+fn forced_text_ends_at_the_requests_limit() {
+    let engine = engine(64, EngineConfig::default());
+    let (mut request, events) = request(b"prompt", 5, 1);
+    let finished = edit(0, b"longer than five", 16, After::Finish);
+    request.constraint = Some(Box::new(Script::new(vec![finished])));
+    engine.submit(vec![request]).expect("the engine takes it");
+    let outcome = gather(&events);
+    assert_eq!(outcome.bytes, b"longe");
+    assert_eq!(outcome.reason, Some(FinishReason::Length));
+    assert_eq!(outcome.usage.completion, 5);
+    assert_idle(&engine);
+}

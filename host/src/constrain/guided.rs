@@ -1,6 +1,6 @@
 //! The walk through a plan.
 
-use super::closing::{LOOK_AHEAD, MARGIN, way_out};
+use super::closing::{Limits, tokens_to_the_end};
 use super::field::{ActiveField, Step};
 use super::hint::fill;
 use super::output::Output;
@@ -183,40 +183,16 @@ impl Guided {
 
     /// Short before a limit, ends the field where its grammar lets it end early: whether it did.
     fn close(&mut self, field: &ActiveField, value: &[u8]) -> bool {
-        let budget = field.plan.max_tokens as usize;
-        let mut left = budget.saturating_sub(field.tokens(&self.output));
-        if let Some(after) = self.tokens_after_field() {
-            let room = self
-                .setting
-                .max_tokens
-                .saturating_sub(self.output.len() + after);
-            left = left.min(room);
-        }
-        if left > LOOK_AHEAD {
-            return false;
-        }
-        let Some(end) = way_out(&field.plan.matcher, value, left) else {
-            return false;
+        let vocabulary = &self.setting.vocabulary;
+        let limits = Limits {
+            field: (field.plan.max_tokens as usize).saturating_sub(field.tokens(&self.output)),
+            request: self.setting.max_tokens.saturating_sub(self.output.len()),
+            after: tokens_to_the_end(self.actions.iter(), vocabulary),
         };
-        let needed = self.setting.vocabulary.tokenize(&end).len();
-        if needed > left || needed + MARGIN < left {
-            return false;
+        match limits.way_out(&field.plan.matcher, value) {
+            Some(end) => self.output.write(&end).is_ok(),
+            None => false,
         }
-        self.output.write(&end).is_ok()
-    }
-
-    /// Tokens of the template text that completes the output after the field under way; `None` when more than
-    /// text is to come, so that ending this field early would not complete the output.
-    fn tokens_after_field(&self) -> Option<usize> {
-        let mut text = Vec::new();
-        for action in &self.actions {
-            match action {
-                Action::Write(bytes) => text.extend_from_slice(bytes),
-                Action::Finish => break,
-                Action::Field(_) | Action::Sample { .. } => return None,
-            }
-        }
-        Some(self.setting.vocabulary.tokenize(&text).len())
     }
 
     fn check(&mut self, field: &ActiveField, value: &[u8]) -> Result<Verdict, ConstraintError> {

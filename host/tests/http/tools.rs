@@ -172,10 +172,10 @@ fn without_a_call_there_is_text() {
         let first = &answer["choices"][0];
         let text = first["message"]["content"].as_str().unwrap();
         assert!(
-            text.len() >= 6 && text.bytes().all(|byte| b"ab".contains(&byte)),
+            text.len() == 8 && text.bytes().all(|byte| b"ab".contains(&byte)),
             "{answer}"
         );
-        assert_ne!(first["finish_reason"], "tool_calls");
+        assert_eq!(first["finish_reason"], "length");
         assert_eq!(first["message"].get("tool_calls"), None);
         let plugin = &answer["formwork"]["plugin"]["name"];
         assert_eq!(
@@ -280,10 +280,9 @@ fn a_trigger_begins_a_structure() {
     }));
     assert_eq!(reply.status, 200, "{}", reply.text);
     let answer = reply.json();
-    assert_eq!(
-        answer["choices"][0]["message"]["content"],
-        r#"~<{"a":"b"}>~<{"a":"b"}>~<{""#
-    );
+    let text = answer["choices"][0]["message"]["content"].as_str();
+    let text = text.unwrap();
+    assert!(text.starts_with(r#"~<{"a":"b"}>~<{"a":"b"}>"#), "{text}");
     let fields = answer["formwork"]["fields"].as_array().unwrap();
     let names: Vec<&Value> = fields.iter().map(|field| &field["name"]).collect();
     assert_eq!(names[..2], ["~<", "~<"]);
