@@ -14,7 +14,7 @@ pub use reasoning::{Thinking, thinks_by_itself};
 use std::sync::Arc;
 
 use formwork_engine::{Constraint, Request, TokenId};
-use formwork_sandbox::{OpenRequest, Session};
+use formwork_sandbox::OpenRequest;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::api::Generation;
@@ -98,24 +98,13 @@ fn prepare(
                 max_tokens: u32::try_from(max_tokens).unwrap_or(u32::MAX),
                 request_id: id.to_owned(),
             };
-            let guided = match &format {
-                Some(format) => {
-                    let opened = format.open(app, open)?;
-                    let temperature = sampling.temperature;
-                    Some(constraint(
-                        app,
-                        format,
-                        opened,
-                        Aims {
-                            max_tokens,
-                            temperature,
-                            thinking,
-                        },
-                    )?)
-                }
-                None => None,
+            let aims = Aims {
+                temperature: sampling.temperature,
+                thinking,
             };
-            let (constraint, reports) = guided.unzip();
+            let guided = format.as_ref();
+            let guided = guided.map(|format| constraint(app, format, open, aims));
+            let (constraint, reports) = guided.transpose()?.unzip();
             requests.push(Request {
                 prompt: prompt.to_vec(),
                 max_tokens,
@@ -142,7 +131,6 @@ fn prepare(
 
 /// What a constraint needs to know of its request.
 struct Aims {
-    max_tokens: usize,
     temperature: f32,
     thinking: Thinking,
 }
@@ -150,14 +138,16 @@ struct Aims {
 fn constraint(
     app: &App,
     format: &PinnedFormat,
-    session: Session,
+    open: OpenRequest,
     aims: Aims,
 ) -> Result<(Box<dyn Constraint>, Arc<Reports>), ApiError> {
+    let most = open.max_tokens;
+    let session = format.open(app, open)?;
     let reports = Reports::new();
     let setting = Setting {
         vocabulary: app.vocabulary.as_ref().clone(),
         temperature: aims.temperature,
-        max_tokens: aims.max_tokens,
+        max_tokens: most as usize,
         on_late: format.on_late(),
         reports: Arc::clone(&reports),
     };
@@ -165,7 +155,6 @@ fn constraint(
     let planner: Box<dyn Planner> = match aims.thinking {
         Thinking::No => Box::new(planner),
         thinking => {
-            let most = u32::try_from(aims.max_tokens).unwrap_or(u32::MAX);
             let reasoned = Reasoned::new(planner, &app.grammars, thinking, most);
             Box::new(reasoned.map_err(ApiError::internal)?)
         }

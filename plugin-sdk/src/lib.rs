@@ -49,9 +49,9 @@ pub mod guest;
 mod host;
 mod plan;
 mod template;
-mod text;
 #[cfg(all(feature = "testing", not(target_arch = "wasm32")))]
 pub mod testing;
+mod text;
 
 pub use contract::{
     Failure, FailureKind, Format, LatePolicy, Observed, Request, TokenId, Value, Values, Verdict,

@@ -35,9 +35,12 @@ impl Field {
     {
         let marker = alternatives(markers);
         let grammar = match marker {
-            None => "start: TEXT\nTEXT: /(?s:.*)/".to_owned(),
-            // Nothing comes after a marker, so that the text ends with the first one.
-            Some(marker) => format!("start: TEXT\nTEXT: /(?s:.*)/ & ~/(?s:.*({marker}).+)/"),
+            None => "start: REST\nREST: /(?s:.*)/".to_owned(),
+            // The lazy rule is complete with the first marker. `REST` is text that has none yet.
+            Some(marker) => format!(
+                "start: through | REST\nthrough[lazy]: /(?s:.*)({marker})/\n\
+                 REST: /(?s:.*)/ & ~/(?s:.*({marker}).*)/"
+            ),
         };
         Self::of(name, Source::Lark(grammar))
     }
@@ -51,7 +54,7 @@ impl Field {
     {
         // Of no marker at all nothing matches, and the field is refused as unsatisfiable.
         let marker = alternatives(markers).unwrap_or_else(|| "[^\\x00-\\x{10ffff}]".to_owned());
-        let grammar = format!("start: TEXT\nTEXT: /(?s:.*)({marker})/ & ~/(?s:.*({marker}).+)/");
+        let grammar = format!("start: through\nthrough[lazy]: /(?s:.*)({marker})/");
         Self::of(name, Source::Lark(grammar))
     }
 }

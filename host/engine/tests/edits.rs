@@ -1,15 +1,18 @@
 //! Random edits against a naive model: after any rewind, append or retokenisation, in a pool where prefixes
 //! are shared and blocks run short, each token is sampled from the logits of the context as it should be.
 
+mod support;
+
 use formwork_engine::testing::{Scripted, hashed_logits};
 use formwork_engine::{
     After, Capacity, Constraint, ConstraintError, Edit, Engine, EngineConfig, Event, FinishReason,
-    Request, SampleRow, Sampling, SimpleVob, Sink, TokenId, sample,
+    Request, SampleRow, Sampling, SimpleVob, TokenId, sample,
 };
 use proptest::prelude::*;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use support::Relay;
 use toktrie::ApproximateTokEnv;
 
 const VOCAB: usize = 257;
@@ -79,14 +82,6 @@ impl Constraint for Mutator {
 
     fn committed(&self) -> usize {
         self.tokens.len()
-    }
-}
-
-struct Relay(Sender<Event>);
-
-impl Sink for Relay {
-    fn emit(&mut self, event: Event) {
-        let _ = self.0.send(event);
     }
 }
 

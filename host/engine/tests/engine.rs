@@ -1,25 +1,20 @@
 //! The engine against the scripted backend: what runs together must come out as if it ran alone.
 
+mod support;
+
 use formwork_engine::testing::{Scripted, hashed_logits};
 use formwork_engine::{
     After, Capacity, Constraint, ConstraintError, Edit, Engine, EngineConfig, Event, FinishReason,
-    Request, Sampling, SequenceError, SimpleVob, Sink, SubmitError, TokenId, Usage,
+    Request, Sampling, SequenceError, SimpleVob, SubmitError, TokenId, Usage,
 };
 use proptest::prelude::*;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
+use support::Relay;
 use toktrie::ApproximateTokEnv;
 
 const WAIT: Duration = Duration::from_secs(20);
-
-struct Relay(Sender<Event>);
-
-impl Sink for Relay {
-    fn emit(&mut self, event: Event) {
-        let _ = self.0.send(event);
-    }
-}
 
 /// Everything a sequence told, once it is over.
 #[derive(Debug, Default)]

@@ -91,6 +91,9 @@ impl Scribe<'_> {
         if let Some(name) = &message.name {
             rendered["name"] = json!(name);
         }
+        if let Some(reasoning) = &message.reasoning {
+            rendered["reasoning_content"] = json!(self.protect(reasoning)?);
+        }
         if let Some(id) = &message.tool_call_id {
             rendered["tool_call_id"] = json!(self.protect(id)?);
         }
@@ -196,6 +199,7 @@ mod tests {
             role,
             content: content.to_owned(),
             name: None,
+            reasoning: None,
             tool_calls: Vec::new(),
             tool_call_id: None,
         }
@@ -281,5 +285,10 @@ mod tests {
             "{text}"
         );
         assert_eq!(rendered(PLAIN, &system, None), "[system|be kind][user|q]");
+        let thinking =
+            "{% for m in messages %}{{ m.reasoning_content }}|{{ m.content }}{% endfor %}";
+        let mut answer = message(Role::Assistant, "a");
+        answer.reasoning = Some("hm <|x|>".to_owned());
+        assert_eq!(rendered(thinking, &[answer], None), "hm \u{F0000}|a");
     }
 }

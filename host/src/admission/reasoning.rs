@@ -16,7 +16,7 @@ use crate::constrain::Planner;
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
 /// Free text up to the first [`CLOSE`].
-const SECTION: &str = "start: TEXT\nTEXT: /(?s:.*)<\\/think>/ & ~/(?s:.*<\\/think>.+)/";
+const SECTION: &str = "start: section\nsection[lazy]: /(?s:.*)<\\/think>/";
 
 /// Whether an answer begins with a reasoning section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,6 +143,7 @@ impl<P: Planner> Planner for Reasoned<P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use formwork_sandbox::{GrammarLimits, Vocabulary};
 
     #[test]
     fn prompts_say_whether_there_is_reasoning() {
@@ -171,6 +172,63 @@ mod tests {
         ] {
             let template = ChatTemplate::new(source, "", "").unwrap();
             assert_eq!(thinks_by_itself(&template), expected, "{source}");
+        }
+    }
+
+    /// A plugin that writes one word.
+    struct Word;
+
+    impl Planner for Word {
+        fn plan(&mut self, observed: Observed) -> Result<Vec<Action>, GuestError> {
+            assert!(matches!(observed, Observed::Started));
+            Ok(vec![Action::Write(b"word".to_vec()), Action::Finish])
+        }
+
+        fn check(&mut self, _: &Value) -> Result<Verdict, GuestError> {
+            Ok(Verdict::Accept)
+        }
+
+        fn take_log(&mut self) -> Vec<LogLine> {
+            Vec::new()
+        }
+    }
+
+    #[test]
+    fn the_format_begins_after_the_section() {
+        let model = formwork_model::Model::tiny(1);
+        let tokenizer = model.tokenizer();
+        let end = tokenizer.end_tokens().to_vec();
+        let rows = u32::try_from(model.info().vocab_size).unwrap();
+        let vocabulary = Vocabulary::new("tiny", tokenizer.tok_env(), rows, end).unwrap();
+        let grammars = Grammars::new(Arc::new(vocabulary), GrammarLimits::default()).unwrap();
+        for (thinking, opening) in [
+            (Thinking::Begun, None),
+            (Thinking::Ahead, Some("<think>\n")),
+        ] {
+            let mut reasoned = Reasoned::new(Word, &grammars, thinking, 100).unwrap();
+            let mut actions = reasoned.plan(Observed::Started).unwrap();
+            let Some(Action::Field(mut field)) = actions.pop() else {
+                panic!("the section is a field");
+            };
+            let written = actions.pop().map(|action| match action {
+                Action::Write(text) => String::from_utf8(text).unwrap(),
+                _ => panic!("only text comes before the section"),
+            });
+            assert_eq!(written.as_deref(), opening);
+            for byte in "a < b <think> </thin </think>".bytes() {
+                assert!(!field.matcher.accepting() && !field.matcher.stopped());
+                field.matcher.commit(byte.into()).unwrap();
+            }
+            assert!(
+                field.matcher.stopped(),
+                "nothing of the section comes after its end"
+            );
+            let actions = reasoned.plan(Observed::Completed(Vec::new())).unwrap();
+            let text = actions.iter().filter_map(|action| match action {
+                Action::Write(text) => Some(String::from_utf8_lossy(text).into_owned()),
+                _ => None,
+            });
+            assert_eq!(text.collect::<String>(), "\n\nword");
         }
     }
 }

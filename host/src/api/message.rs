@@ -43,6 +43,8 @@ pub struct Message {
     pub content: String,
     /// The participant's name, of letters, digits, `_` and `-`.
     pub name: Option<String>,
+    /// What the assistant thought aloud, for templates that show it again.
+    pub reasoning: Option<String>,
     /// Functions that the assistant called.
     pub tool_calls: Vec<ToolCall>,
     /// Which call a tool's message answers.
@@ -103,6 +105,10 @@ impl Message {
             Role::Tool => fields.string("tool_call_id")?,
             _ => None,
         };
+        let reasoning = match role {
+            Role::Assistant => fields.string("reasoning_content")?,
+            _ => None,
+        };
         // Clients send answers back with the fields that they came with.
         for unsupported in ["function_call", "refusal", "audio", "annotations"] {
             fields.refuse(unsupported, is_empty_list)?;
@@ -112,6 +118,7 @@ impl Message {
             role,
             content,
             name,
+            reasoning,
             tool_calls,
             tool_call_id,
         })

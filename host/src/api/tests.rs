@@ -77,6 +77,8 @@ const WRONG_CHATS: &str = r#"
 {"messages": [{"role": "assistant", "tool_calls": []}]} => messages[0].content missing_field
 {"messages": [{"role": "assistant", "tool_calls": [{"id": "1", "function": {}}]}]} => messages[0].tool_calls[0].function.name missing_field
 {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]} => messages[0].tool_calls[0].id missing_field
+{"messages": [{"role": "user", "content": "", "reasoning_content": "x"}]} => messages[0].reasoning_content unknown_field
+{"messages": [{"role": "assistant", "content": "", "reasoning_content": 1}]} => messages[0].reasoning_content invalid_type
 {"structured_outputs": {}} => structured_outputs invalid_value
 {"structured_outputs": 1} => structured_outputs invalid_type
 {"structured_outputs": {"rexeg": "a"}} => structured_outputs.rexeg unknown_field
@@ -122,13 +124,15 @@ fn wrong_chat_bodies_are_refused_by_name() {
     }
 }
 
+/// Checks the plugin that a change to a good chat request chooses.
+fn check(change: Value, expected: &str) {
+    let format = chat(&change).unwrap().generation.format;
+    let chosen = format.map(|f| format!("{} {} {}", f.name, f.selector, f.params));
+    assert_eq!(chosen.as_deref().unwrap_or("none"), expected, "{change}");
+}
+
 #[test]
 fn formats_are_chosen() {
-    let check = |change: Value, expected: &str| {
-        let format = chat(&change).unwrap().generation.format;
-        let chosen = format.map(|f| format!("{} {} {}", f.name, f.selector, f.params));
-        assert_eq!(chosen.as_deref().unwrap_or("none"), expected, "{change}");
-    };
     check(json!({}), "none");
     check(json!({"response_format": {"type": "text"}}), "none");
     let plugin = json!({"name": "acme/ticket"});
@@ -170,6 +174,17 @@ fn formats_are_chosen() {
         let expected = r#"formwork/structural-tag latest {"triggers":["<"],"structures":[]}"#;
         check(change, expected);
     }
+    let schema = json!({"type": "object", "properties": {"z": {}, "a": {}}});
+    let schema = json!({"name": "x", "strict": false, "schema": schema});
+    check(
+        json!({"response_format": {"type": "json_schema", "json_schema": schema}}),
+        "formwork/json-schema latest \
+         {\"schema\":{\"type\":\"object\",\"properties\":{\"z\":{},\"a\":{}}},\"strict\":false}",
+    );
+}
+
+#[test]
+fn tools_choose_their_plugin() {
     let tool =
         json!({"type": "function", "function": {"name": "f", "description": "d", "strict": true}});
     let tools = json!([tool]);
@@ -184,13 +199,6 @@ fn formats_are_chosen() {
     );
     let with_format = json!({"tools": tools, "tool_choice": "none", "guided_regex": "a"});
     check(with_format, r#"formwork/regex latest {"pattern":"a"}"#);
-    let schema = json!({"type": "object", "properties": {"z": {}, "a": {}}});
-    let schema = json!({"name": "x", "strict": false, "schema": schema});
-    check(
-        json!({"response_format": {"type": "json_schema", "json_schema": schema}}),
-        "formwork/json-schema latest \
-         {\"schema\":{\"type\":\"object\",\"properties\":{\"z\":{},\"a\":{}}},\"strict\":false}",
-    );
 }
 
 #[test]

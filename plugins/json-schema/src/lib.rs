@@ -5,8 +5,6 @@ use serde_json::value::RawValue;
 
 /// Attempts at a value that is validated, unless the request says otherwise.
 const ATTEMPTS: u32 = 3;
-/// Added to the temperature at each further attempt.
-const HEAT: f32 = 0.2;
 /// Pointers that a refusal names; the message counts the rest.
 const NAMED: usize = 20;
 
@@ -72,22 +70,13 @@ impl Format for JsonSchema {
     }
 
     fn template(&self) -> Template {
-        let field = Field::matcher("value", self.grammar.start());
-        if self.grammar.unmasked().is_empty() {
-            return Template::new().field(field);
-        }
-        let grammar = self.grammar.clone();
-        let field = field
-            .check(move |value: &Value| grammar.validate(&value.bytes))
-            .retry(self.attempts)
-            .heat(HEAT)
-            .hint(HINT);
-        Template::new().field(field)
+        let field = Field::validated("value", &self.grammar);
+        Template::new().field(match self.grammar.unmasked().is_empty() {
+            true => field,
+            false => field.retry(self.attempts),
+        })
     }
 }
-
-/// What the model sees before a further attempt.
-const HINT: &str = "\n{value}\nThis value does not fit: {reason}\nThe corrected value:\n";
 
 /// Strict requests get what the mask guarantees, or nothing.
 fn refuse_unmasked(pointers: &[String]) -> Result<(), Failure> {

@@ -123,7 +123,10 @@ fn malformed(schema: &Value, draft: Draft) -> Option<String> {
         "" => "its root",
         pointer => pointer,
     };
-    let mut message = error.masked_with("what stands there").to_string();
-    crate::failure::truncate(&mut message, 300);
+    let mut message = error.to_string();
+    if message.len() > 200 {
+        message = error.masked_with("what stands there").to_string();
+        crate::failure::truncate(&mut message, 300);
+    }
     Some(format!("the JSON schema is malformed at {at}: {message}"))
 }

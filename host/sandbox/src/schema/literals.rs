@@ -1,6 +1,6 @@
 //! Numbers and constants, as far as a grammar that counts in 64-bit floats writes them exactly.
 
-use serde_json::{Number, Value, json};
+use serde_json::{Map, Number, Value, json};
 
 /// Up to here no two integers are the same float.
 const EXACT: f64 = 9_007_199_254_740_991.0;
@@ -36,6 +36,30 @@ pub(super) fn bound(value: &Value, low: bool) -> Bound {
         float.next_up()
     };
     Bound::Wider(json!(wider))
+}
+
+/// Whether the grammar engine lets a whole number through that an exclusive bound excludes: it does where
+/// the other bound is less than one away.
+pub(super) fn lets_slip(schema: &Map<String, Value>, key: &str) -> bool {
+    let (own, other) = match key {
+        "exclusiveMinimum" => ("minimum", ["maximum", "exclusiveMaximum"]),
+        "exclusiveMaximum" => ("maximum", ["minimum", "exclusiveMinimum"]),
+        _ => return false,
+    };
+    let number = |key: &str| schema.get(key).and_then(Value::as_f64);
+    // Draft 4 says with a boolean whether the other keyword excludes its bound.
+    let excluded = match schema.get(key) {
+        Some(Value::Bool(true)) => number(own),
+        _ => number(key),
+    };
+    let whole = excluded.filter(|bound| bound.fract() == 0.0);
+    let near = |bound: f64| {
+        let others = other.iter().filter_map(|key| number(key));
+        others
+            .map(|other| (other - bound).abs())
+            .any(|distance| distance < 1.0)
+    };
+    whole.is_some_and(near) && schema.get("type").is_none_or(|kind| kind != "integer")
 }
 
 /// Whether the grammar engine writes exactly this value.

@@ -180,6 +180,15 @@ impl<'a> Lowering<'a> {
         result
     }
 
+    /// Does something at a neighbour of the keyword at the current pointer.
+    pub(super) fn beside<T>(&mut self, key: &str, act: impl FnOnce(&mut Self) -> T) -> T {
+        let here = self.pointer.clone();
+        self.pointer.truncate(here.rfind('/').unwrap_or(0));
+        let result = self.within(key, act);
+        self.pointer = here;
+        result
+    }
+
     /// The assertion at the current pointer counts.
     pub(super) fn assert(&mut self) {
         self.asserted.insert(self.pointer.clone());

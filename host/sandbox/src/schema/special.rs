@@ -96,15 +96,15 @@ impl<'a> Lowering<'a> {
         let clash = translated.len() > 1 && self.is_weak(Weakening::MergedPatternProperties);
         if lost {
             // Whatever a lost pattern matches is no additional property.
-            self.within("patternProperties", Self::unmask);
+            self.unmask();
             if node.from.contains_key("additionalProperties") {
-                self.within("additionalProperties", Self::unmask);
+                self.beside("additionalProperties", Self::unmask);
             }
             node.open = true;
             return;
         }
         if clash {
-            self.within("patternProperties", Self::unmask);
+            self.unmask();
             let patterns: Vec<_> = translated.keys().map(|key| format!("(?:{key})")).collect();
             let schemas: Vec<_> = translated.values().cloned().collect();
             translated = Map::new();
@@ -169,12 +169,8 @@ impl<'a> Lowering<'a> {
             return;
         }
         self.unmask();
-        let pointer = self.pointer.clone();
-        let parent = pointer.len() - "/if".len();
-        let mut lower = |key: &str, value: &'a Value| {
-            self.pointer.truncate(parent);
-            self.within(key, |lowering| lowering.value(value))
-        };
+        let mut lower =
+            |key: &str, value: &'a Value| self.beside(key, |lowering| lowering.value(value));
         if let Some(otherwise) = otherwise {
             let mut both = vec![lower("if", condition)];
             both.extend(then.map(|then| lower("then", then)));
@@ -184,7 +180,6 @@ impl<'a> Lowering<'a> {
                     .push(json!({"anyOf": [{"allOf": both}, otherwise]}));
             }
         }
-        self.pointer = pointer;
     }
 
     fn contains(&mut self, node: &mut Node<'a>, value: &'a Value) {
@@ -328,8 +323,10 @@ impl<'a> Lowering<'a> {
         let low = matches!(key, "minimum" | "exclusiveMinimum");
         self.assert();
         match literals::bound(value, low) {
-            // Draft 4 says with a boolean whether the other keyword excludes its bound.
             literals::Bound::Exact => {
+                if literals::lets_slip(node.from, key) {
+                    self.unmask();
+                }
                 node.out.insert(key.to_owned(), value.clone());
             }
             literals::Bound::Wider(value) => {

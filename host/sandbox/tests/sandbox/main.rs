@@ -8,5 +8,6 @@ mod compile;
 mod guest;
 mod healing;
 mod hostile;
+mod schemas;
 mod walks;
 mod world;

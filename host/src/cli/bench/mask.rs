@@ -99,11 +99,15 @@ impl Bench {
             rows,
             tokenizer.end_tokens().to_vec(),
         )?);
-        let grammars = || Grammars::new(Arc::clone(&vocabulary), GrammarLimits::default());
-        // A plugin's `open` waits for its grammar; how long that takes is what is measured here.
+        // How long compiling takes is what is measured here, on however busy a machine.
+        let patient = || GrammarLimits {
+            compile_ms: 30_000,
+            ..GrammarLimits::default()
+        };
+        let grammars = || Grammars::new(Arc::clone(&vocabulary), patient());
         let limits = SandboxLimits {
             sessions: 16,
-            open_ms: 10_000,
+            open_ms: 30_000,
             call_ms: 10_000,
             ..SandboxLimits::default()
         };
@@ -143,11 +147,12 @@ impl Bench {
                 }
                 return Ok(());
             }
-            (native, plugin) => bail!(
-                "native {:?} and plugin {:?} do not agree",
-                native.err(),
-                plugin.as_ref().err()
-            ),
+            (native, plugin) => {
+                let (native, plugin) = (native.err(), plugin.as_ref().err());
+                let line = format!("{}: {native:?} and {plugin:?}", case.name);
+                split.disagreements.push(line);
+                return Ok(());
+            }
         };
         drop(opened);
         split.compile.add(compile);
@@ -205,7 +210,10 @@ impl Bench {
     fn reordered(&self, case: &Case, instance: &serde_json::Value) -> Option<String> {
         let source = Source::JsonSchema(case.schema.to_string());
         let grammar = self.bytes.compile(&source).ok()?;
-        search::find(grammar.start(), instance, Numbers::of(&case.schema))
+        let numbers = Numbers::of(&case.schema);
+        let guessed = serde_json::from_str(&KeyOrder::of(&case.schema).write(instance)).ok()?;
+        let find = |instance| search::find(&grammar.start(), instance, numbers);
+        find(instance).or_else(|| find(&guessed))
     }
 
     /// Masks every token of a text, natively and through a session of the plugin; validates it in both
@@ -217,11 +225,10 @@ impl Bench {
         text: &str,
         split: &mut Split,
     ) -> Result<Tried> {
-        let tokens = self.vocabulary.tokenize(text.as_bytes());
         let (mut session, mut matcher) = self.session(request)?;
         let mut walk = |through_plugin: bool| match through_plugin {
-            true => self.walk(&mut matcher, &tokens, &mut split.plugin),
-            false => self.walk(&mut grammar.start(), &tokens, &mut split.native),
+            true => self.walk(&mut matcher, text, &mut split.plugin),
+            false => self.walk(&mut grammar.start(), text, &mut split.native),
         };
         // In turns, so that neither always finds the lexer's states warm.
         let first = self.instances.is_multiple_of(2);
@@ -257,18 +264,32 @@ impl Bench {
         bail!("the plugin plans no field")
     }
 
-    /// Walks along the tokens; whether all are allowed, and an end after them.
-    fn walk(&self, matcher: &mut Matcher, tokens: &[TokenId], times: &mut Times) -> Result<bool> {
+    /// Walks along the tokens of a text; whether all are allowed, and an end after them. Where the text is
+    /// forced in other tokens than the whole text has, those are taken, as the engine does.
+    fn walk(&self, matcher: &mut Matcher, text: &str, times: &mut Times) -> Result<bool> {
         let mut mask = |matcher: &mut Matcher| -> Result<_> {
             let started = Instant::now();
             let mask = matcher.mask();
             times.add(started.elapsed());
             Ok(mask?)
         };
-        for &token in tokens {
+        let mut left = text.as_bytes();
+        let mut tokens = self.vocabulary.tokenize(left);
+        tokens.reverse();
+        while let Some(mut token) = tokens.pop() {
             if !mask(matcher)?.is_allowed(token) {
-                return Ok(false);
+                let forced = matcher.forced_tokens().first().copied();
+                let fits = |token: &TokenId| left.starts_with(self.vocabulary.bytes(*token));
+                match forced.filter(fits) {
+                    Some(other) if other != token => token = other,
+                    _ => return Ok(false),
+                }
+                tokens = self
+                    .vocabulary
+                    .tokenize(&left[self.vocabulary.bytes(token).len()..]);
+                tokens.reverse();
             }
+            left = &left[self.vocabulary.bytes(token).len()..];
             matcher.commit(token)?;
         }
         let last = mask(matcher)?;

@@ -11,15 +11,40 @@ const MOST_TRIES: usize = 50_000;
 /// The instance's text in an order of keys that the matcher lets pass. The matcher stands at the start of
 /// a grammar over single bytes, whose tokens are the bytes.
 ///
-/// Each object is settled by itself: which of its orders is taken makes no difference to what follows.
-pub(super) fn find(matcher: Matcher, instance: &Value, numbers: Numbers) -> Option<String> {
-    let mut search = Search {
-        text: String::new(),
-        tries: 0,
-        numbers,
+/// Each object is settled by itself, in the first order that goes. Where that leads nowhere later on,
+/// another order to begin with is tried: the instance's own, that of the alphabet, and both backwards.
+pub(super) fn find(matcher: &Matcher, instance: &Value, numbers: Numbers) -> Option<String> {
+    let begin = |own: &Value| {
+        let mut search = Search {
+            text: String::new(),
+            tries: 0,
+            numbers,
+        };
+        let mut end = search.value(matcher.fork(), own)?;
+        end.accepting().then_some(search.text)
     };
-    let mut end = search.value(matcher, instance)?;
-    end.accepting().then_some(search.text)
+    let mut sorted = instance.clone();
+    sorted.sort_all_objects();
+    begin(instance)
+        .or_else(|| begin(&backwards(instance)))
+        .or_else(|| begin(&sorted))
+        .or_else(|| begin(&backwards(&sorted)))
+}
+
+/// The value with the keys of each object in the opposite order.
+fn backwards(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let turned = map.iter().rev();
+            Value::Object(
+                turned
+                    .map(|(key, value)| (key.clone(), backwards(value)))
+                    .collect(),
+            )
+        }
+        Value::Array(items) => items.iter().map(backwards).collect(),
+        other => other.clone(),
+    }
 }
 
 struct Search {
@@ -109,7 +134,7 @@ mod tests {
             .compile(&Source::JsonSchema(schema.to_string()))
             .unwrap();
         let check = |instance: Value, text: Option<&str>| {
-            let found = find(grammar.start(), &instance, Numbers::Plain);
+            let found = find(&grammar.start(), &instance, Numbers::Plain);
             assert_eq!(found.as_deref(), text);
         };
         check(

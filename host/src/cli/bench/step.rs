@@ -13,7 +13,7 @@ use crate::cli::table::{size, table};
 use crate::models;
 
 #[derive(Args, Debug)]
-pub(super) struct StepArgs {
+pub(in crate::cli) struct StepArgs {
     /// A path or a known name.
     #[arg(long, default_value = "smollm2")]
     model: String,

@@ -10,6 +10,7 @@ use super::analysis::{Lexing, lexing};
 use super::print::lark;
 use super::shape::Shaped;
 use super::{Chars, Expr};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// A grammar over lexemes.
@@ -135,9 +136,8 @@ impl<'a> Builder<'a> {
         };
         let mut rules = BTreeMap::new();
         while let Some(rule) = builder.wanted.pop() {
-            if !rules.contains_key(&rule) {
-                let item = builder.item(&shaped.bodies[rule]);
-                rules.insert(rule, item);
+            if let Entry::Vacant(place) = rules.entry(rule) {
+                place.insert(builder.item(&shaped.bodies[rule]));
             }
         }
         Plan {
