@@ -14,7 +14,7 @@ PYTHON = $(VENV)/bin/python
 
 .PHONY: help
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: plugins ## See it work: model, upload, streamed fields, figures; ends by itself
@@ -61,6 +61,14 @@ bench: plugins model ## The figures of this machine
 	target/debug/examples/throughput
 	$(FORMWORK) demo --model $(MODEL) --concurrent 8 --figures
 	$(FORMWORK) demo --model $(MODEL) --concurrent 32 --figures
+
+.PHONY: bench-peers
+bench-peers: plugins model ## Formwork beside llama.cpp, which is built the first time (15 minutes)
+	python3 tests/bench/peers.py --model "$$($(FORMWORK) model pull $(MODEL))"
+
+.PHONY: count
+count: ## Instructions of a decode step, against those checked in (where valgrind is installed)
+	$(CARGO) test -p formwork-model --test instructions -- --nocapture
 
 .PHONY: lint
 lint: ## Formatting, clippy, house rules, and dependencies where cargo-deny is installed

@@ -25,7 +25,15 @@ fn every_stock_plugin_builds_is_small_and_is_admitted() {
     let out = tempfile::tempdir().unwrap();
     let built = build(&crates, Some(out.path())).unwrap();
     let names: Vec<&str> = built.iter().map(|plugin| plugin.name.as_str()).collect();
-    let expected = ["choice", "grammar", "json-schema", "regex", "template"];
+    let expected = [
+        "choice",
+        "grammar",
+        "json-schema",
+        "regex",
+        "structural-tag",
+        "template",
+        "tools",
+    ];
     assert_eq!(names, expected.map(|name| format!("formwork/{name}")));
     let sandbox = sandbox();
     for plugin in built {

@@ -124,10 +124,10 @@ impl KvWriter<'_> {
             let mut narrow_key = [0u16; RUN];
             for (chunk, key) in key.chunks_exact(RUN).enumerate() {
                 narrow(isa, key, &mut narrow_key);
+                let first = run + chunk * RUN * RUN + offset % RUN;
                 for (row, &bits) in narrow_key.iter().enumerate() {
-                    let at = run + (chunk * RUN + row) * RUN + offset % RUN;
                     // SAFETY: the element belongs to this slot alone, and nobody else writes the slot.
-                    unsafe { self.keys.part(at..at + 1)[0] = bits };
+                    unsafe { self.keys.set(first + row * RUN, bits) };
                 }
             }
             let at = run + offset % RUN * head_dim;

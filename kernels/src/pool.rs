@@ -169,7 +169,7 @@ impl Inner {
             std::hint::spin_loop();
             looks += 1;
             // Somebody inside may have lost its processor to this very loop.
-            if looks.is_multiple_of(4096) {
+            if looks.is_multiple_of(512) {
                 std::thread::yield_now();
             }
         }

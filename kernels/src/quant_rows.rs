@@ -153,7 +153,86 @@ struct Part<'a> {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn quantize_avx2(part: Part<'_>) {
-    quantize(part);
+    let (values, _) = part.values.as_chunks::<BLOCK>();
+    let (codes, _) = part.codes.as_chunks_mut::<BLOCK>();
+    let (half_pairs, _) = part.half_pairs.as_chunks_mut::<2>();
+    for (((values, codes), pair), halves) in
+        values.iter().zip(codes).zip(part.pairs).zip(half_pairs)
+    {
+        let (scale, totals) = x86::quantize_block(values, codes);
+        halves[0] = [scale, scale * totals[0] as f32];
+        halves[1] = [scale, scale * totals[1] as f32];
+        *pair = [scale, scale * (totals[0] + totals[1]) as f32];
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::BLOCK;
+    use std::arch::x86_64::*;
+
+    /// The scale of a block and the sums of its halves' codes, with the operations of the plain path.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    pub(super) fn quantize_block(
+        values: &[f32; BLOCK],
+        codes: &mut [i8; BLOCK],
+    ) -> (f32, [i32; 2]) {
+        // SAFETY: the four loads read the 32 values.
+        let values: [__m256; 4] =
+            std::array::from_fn(|part| unsafe { _mm256_loadu_ps(values.as_ptr().add(part * 8)) });
+        let magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fff_ffff));
+        let mut largest = _mm256_setzero_ps();
+        for value in values {
+            // The second operand wins over a NaN in the first.
+            largest = _mm256_max_ps(_mm256_and_ps(value, magnitude), largest);
+        }
+        let largest = horizontal_max(largest);
+        let scale = largest / 127.0;
+        let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+        let (inverse, round) = (_mm256_set1_ps(inverse), _mm256_set1_ps(12_582_912.0));
+        let wide = values.map(|value| {
+            let sum = _mm256_add_ps(_mm256_mul_ps(value, inverse), round);
+            // The low byte, with its sign.
+            _mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(_mm256_castps_si256(sum)))
+        });
+        let totals = [
+            horizontal_sum(_mm256_add_epi32(wide[0], wide[1])),
+            horizontal_sum(_mm256_add_epi32(wide[2], wide[3])),
+        ];
+        let pairs = _mm256_packs_epi16(
+            _mm256_packs_epi32(wide[0], wide[1]),
+            _mm256_packs_epi32(wide[2], wide[3]),
+        );
+        // Packing works within halves of a register and leaves groups of four in this order.
+        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        let packed = _mm256_permutevar8x32_epi32(pairs, order);
+        // SAFETY: there are 32 codes.
+        unsafe { _mm256_storeu_si256(codes.as_mut_ptr().cast(), packed) }
+        (scale, totals)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn horizontal_max(lanes: __m256) -> f32 {
+        let four = _mm_max_ps(
+            _mm256_castps256_ps128(lanes),
+            _mm256_extractf128_ps::<1>(lanes),
+        );
+        let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+        _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn horizontal_sum(lanes: __m256i) -> i32 {
+        let four = _mm_add_epi32(
+            _mm256_castsi256_si128(lanes),
+            _mm256_extracti128_si256::<1>(lanes),
+        );
+        let two = _mm_add_epi32(four, _mm_shuffle_epi32::<0b01_00_11_10>(four));
+        _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<0b10_11_00_01>(two)))
+    }
 }
 
 #[inline(always)]

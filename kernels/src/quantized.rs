@@ -8,7 +8,7 @@
 use crate::block_format::{Affine, BlockFormat, PackError};
 use crate::{Cpu, shared::Shared};
 use half::f16;
-use half::slice::HalfFloatSliceExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Output rows per panel.
 pub(crate) const LANES: usize = 16;
@@ -119,36 +119,38 @@ impl QuantMatrix {
         };
         let groups = columns / layout.group;
         let panels = rows.div_ceil(LANES);
-        let panel_bytes = groups * layout.group_bytes();
-        let panel_scales = groups * 2 * LANES;
-        let mut codes = vec![0u8; panels * panel_bytes];
-        let mut scales = vec![0f32; panels * panel_scales];
-        let (shared_codes, shared_scales) = (Shared::new(&mut codes), Shared::new(&mut scales));
-        let row_bytes = expected / rows.max(1);
-        cpu.for_ranges(panels, 4, |range| {
-            let mut row_codes = vec![0u8; columns];
-            let mut row_groups = vec![[0f32; 2]; groups];
-            for panel in range {
-                // SAFETY: each panel is visited once, so the parts are disjoint.
-                let codes =
-                    unsafe { shared_codes.part(panel * panel_bytes..(panel + 1) * panel_bytes) };
-                // SAFETY: as above.
-                let scales =
-                    unsafe { shared_scales.part(panel * panel_scales..(panel + 1) * panel_scales) };
-                for row in panel * LANES..((panel + 1) * LANES).min(rows) {
-                    let stored = &bytes[row * row_bytes..][..row_bytes];
-                    format.decode_row(stored, &mut row_codes, &mut row_groups);
-                    place_row(layout, row % LANES, &row_codes, codes);
-                    place_scales(row % LANES, &row_groups, scales);
-                }
+        let mut codes = vec![0u8; panels * groups * layout.group_bytes()];
+        let len = panels * groups * 2 * LANES;
+        let stored = Stored {
+            format,
+            shape: [rows, columns],
+            layout,
+            bytes,
+        };
+        // Half precision where that loses nothing. Only trying tells, and it rarely fails.
+        let mut halves = vec![f16::ZERO; len];
+        let exact = AtomicBool::new(true);
+        stored.unpack(cpu, &mut codes, &mut halves, |value| {
+            let half = f16::from_f32(value);
+            if half.to_f32().to_bits() != value.to_bits() {
+                exact.store(false, Ordering::Relaxed);
             }
+            half
         });
+        let scales = if exact.into_inner() {
+            Scales::Half(halves)
+        } else {
+            drop(halves);
+            let mut full = vec![0f32; len];
+            stored.unpack(cpu, &mut codes, &mut full, |value| value);
+            Scales::Full(full)
+        };
         Ok(Self {
             rows,
             columns,
             layout,
             codes,
-            scales: compress(scales),
+            scales,
         })
     }
 
@@ -208,36 +210,74 @@ impl QuantMatrix {
     }
 }
 
+/// A matrix in a block format, to be packed.
+struct Stored<'a> {
+    format: BlockFormat,
+    shape: [usize; 2],
+    layout: Layout,
+    bytes: &'a [u8],
+}
+
+impl Stored<'_> {
+    /// Places codes and, through `narrow`, scales and offsets in their panels.
+    fn unpack<T: Send>(
+        &self,
+        cpu: &Cpu,
+        codes: &mut [u8],
+        scales: &mut [T],
+        narrow: impl Fn(f32) -> T + Sync,
+    ) {
+        let [rows, columns] = self.shape;
+        let groups = columns / self.layout.group;
+        let panel_bytes = groups * self.layout.group_bytes();
+        let panel_scales = groups * 2 * LANES;
+        let row_bytes = self.bytes.len() / rows.max(1);
+        let (codes, scales) = (Shared::new(codes), Shared::new(scales));
+        cpu.for_ranges(rows.div_ceil(LANES), 4, |range| {
+            let mut row_codes = vec![0u8; columns];
+            let mut row_groups = vec![[0f32; 2]; groups];
+            for panel in range {
+                // SAFETY: each panel is visited once, so the parts are disjoint.
+                let codes = unsafe { codes.part(panel * panel_bytes..(panel + 1) * panel_bytes) };
+                // SAFETY: as above.
+                let scales =
+                    unsafe { scales.part(panel * panel_scales..(panel + 1) * panel_scales) };
+                for row in panel * LANES..((panel + 1) * LANES).min(rows) {
+                    let stored = &self.bytes[row * row_bytes..][..row_bytes];
+                    self.format
+                        .decode_row(stored, &mut row_codes, &mut row_groups);
+                    let lane = row % LANES;
+                    place_row(self.layout, lane, &row_codes, codes);
+                    let places = scales.chunks_exact_mut(2 * LANES);
+                    for (&[scale, offset], out) in row_groups.iter().zip(places) {
+                        out[lane] = narrow(scale);
+                        out[lane + LANES] = narrow(offset);
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Places a row's codes, four neighbouring columns at a time.
 fn place_row(layout: Layout, lane: usize, row: &[u8], panel: &mut [u8]) {
+    let quads = layout.group / 4;
     for (row, out) in row
         .chunks_exact(layout.group)
         .zip(panel.chunks_exact_mut(layout.group_bytes()))
     {
-        for (column, &code) in row.iter().enumerate() {
-            let (byte, shift) = layout.place(lane, column);
-            out[byte] |= code << shift;
+        let (row, _) = row.as_chunks::<4>();
+        let (out, _) = out.as_chunks_mut::<4>();
+        if layout.nibbles {
+            // Two quads share a line: one in the low halves of its bytes, one in the high halves.
+            for (line, (low, high)) in row.iter().zip(&row[quads / 2..]).enumerate() {
+                let both = u32::from_le_bytes(*low) | u32::from_le_bytes(*high) << 4;
+                out[line * LANES + lane] = both.to_le_bytes();
+            }
+        } else {
+            for (line, quad) in row.iter().enumerate() {
+                out[line * LANES + lane] = *quad;
+            }
         }
-    }
-}
-
-fn place_scales(lane: usize, groups: &[Affine], panel: &mut [f32]) {
-    for (&[scale, offset], out) in groups.iter().zip(panel.chunks_exact_mut(2 * LANES)) {
-        out[lane] = scale;
-        out[lane + LANES] = offset;
-    }
-}
-
-/// Keeps scales in half precision where that loses nothing.
-fn compress(scales: Vec<f32>) -> Scales {
-    let mut halves = vec![f16::ZERO; scales.len()];
-    halves.convert_from_f32_slice(&scales);
-    let exact = halves
-        .iter()
-        .zip(&scales)
-        .all(|(half, full)| half.to_f32().to_bits() == full.to_bits());
-    if exact {
-        Scales::Half(halves)
-    } else {
-        Scales::Full(scales)
     }
 }

@@ -1,5 +1,8 @@
 //! Rotary position embedding (Su et al. 2021).
 
+use crate::Isa;
+use crate::cpu::on_isa;
+
 /// Which elements of a head are rotated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RopeStyle {
@@ -47,23 +50,50 @@ impl RopeTable {
     /// # Panics
     /// When the position is not covered or heads are shorter than what is rotated.
     pub fn apply(&self, position: usize, head_dim: usize, heads: &mut [f32]) {
+        self.apply_on(Isa::best(), position, (head_dim, heads));
+    }
+
+    /// [`Self::apply`] with an instruction set that the machine is known to have.
+    pub(crate) fn apply_on(
+        &self,
+        isa: Isa,
+        position: usize,
+        (head_dim, heads): (usize, &mut [f32]),
+    ) {
         let half = self.half;
         assert!(2 * half <= head_dim);
         let (cos, sin) = self.values[position * 2 * half..][..2 * half].split_at(half);
-        for head in heads.chunks_exact_mut(head_dim) {
-            match self.style {
-                RopeStyle::Interleaved => {
-                    let (pairs, _) = head[..2 * half].as_chunks_mut::<2>();
-                    for ((pair, cos), sin) in pairs.iter_mut().zip(cos).zip(sin) {
-                        let [a, b] = *pair;
-                        *pair = [a * cos - b * sin, a * sin + b * cos];
-                    }
+        on_isa!(
+            isa,
+            rotate(self.style, [cos, sin], head_dim, heads),
+            rotate_avx2(self.style, [cos, sin], head_dim, heads)
+        );
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn rotate_avx2(style: RopeStyle, angles: [&[f32]; 2], head_dim: usize, heads: &mut [f32]) {
+    rotate(style, angles, head_dim, heads);
+}
+
+/// Turns the pairs of each head; `angles` are the cosines and the sines, one of each per pair.
+#[inline(always)]
+fn rotate(style: RopeStyle, [cos, sin]: [&[f32]; 2], head_dim: usize, heads: &mut [f32]) {
+    let half = cos.len();
+    for head in heads.chunks_exact_mut(head_dim) {
+        match style {
+            RopeStyle::Interleaved => {
+                let (pairs, _) = head[..2 * half].as_chunks_mut::<2>();
+                for ((pair, cos), sin) in pairs.iter_mut().zip(cos).zip(sin) {
+                    let [a, b] = *pair;
+                    *pair = [a * cos - b * sin, a * sin + b * cos];
                 }
-                RopeStyle::Halves => {
-                    let (first, second) = head[..2 * half].split_at_mut(half);
-                    for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-                        (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
-                    }
+            }
+            RopeStyle::Halves => {
+                let (first, second) = head[..2 * half].split_at_mut(half);
+                for (((a, b), cos), sin) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+                    (*a, *b) = (*a * cos - *b * sin, *a * sin + *b * cos);
                 }
             }
         }

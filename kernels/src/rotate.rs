@@ -72,7 +72,8 @@ impl RotateAndStore<'_> {
                     norm_heads(isa, (query_norm, epsilon), query);
                     norm_heads(isa, (key_norm, epsilon), key);
                 }
-                self.rope.apply(placement.positions[index], dim, rotated);
+                let position = placement.positions[index];
+                self.rope.apply_on(isa, position, (dim, rotated));
                 // SAFETY: a placement's slots are different.
                 unsafe {
                     writer.write(isa, placement.slots[index], &rotated[queries..], value);

@@ -44,4 +44,22 @@ impl<'a, T> Shared<'a, T> {
         // that no other part overlaps it.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(range.start), range.len()) }
     }
+
+    /// Writes one element.
+    ///
+    /// # Safety
+    /// No part that exists at the same time may hold the element, and no other thread may write it.
+    ///
+    /// # Panics
+    /// When `index` is outside the slice.
+    #[inline]
+    pub(crate) unsafe fn set(&self, index: usize, value: T)
+    where
+        T: Copy,
+    {
+        assert!(index < self.len, "element {index} of {}", self.len);
+        // SAFETY: the element is inside the slice that `self` borrows mutably, and the caller vouches
+        // that nobody else reaches it.
+        unsafe { self.start.add(index).write(value) }
+    }
 }

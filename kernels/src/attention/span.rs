@@ -1,6 +1,7 @@
 //! One thread's memory, and what is done to all queries of an item within one span.
 
-use super::{SPAN, tile};
+use super::SPAN;
+use super::tile::{self, Numbers};
 use crate::Isa;
 use crate::cpu::on_isa;
 use crate::exp::exp;
@@ -66,22 +67,22 @@ impl Scratch {
 
     /// The queries from `first` on that are best done together: up to [`tile::MOST`], all of which see
     /// the same number of the sixteen positions from `offset` on. Their number, and that.
-    fn together(&self, first: usize, offset: usize) -> (usize, usize) {
+    fn together(visible: &[usize], first: usize, offset: usize) -> (usize, usize) {
         let seen = |visible: usize| visible.saturating_sub(offset).min(RUN);
-        let want = seen(self.visible[first]);
-        let same = self.visible[first..].iter().take(tile::MOST);
+        let want = seen(visible[first]);
+        let same = visible[first..].iter().take(tile::MOST);
         (same.take_while(|&&v| seen(v) == want).count(), want)
     }
 
     /// Scores of the sixteen positions from `offset` within the span on.
     pub(super) fn score(&mut self, isa: Isa, keys: &[u16], offset: usize) {
-        widen(isa, keys, &mut self.run);
         let (dim, mut first) = (self.dim(), 0);
+        let keys = numbers(isa, keys, &mut self.run, self.visible.len());
         while first < self.visible.len() {
-            let (count, seen) = self.together(first, offset);
+            let (count, seen) = Self::together(&self.visible, first, offset);
             if seen > 0 {
                 let tile = tile::Scores {
-                    keys: &self.run,
+                    keys,
                     queries: &self.queries[first * dim..(first + count) * dim],
                     scores: &mut self.scores[first * SPAN..(first + count) * SPAN],
                     offset,
@@ -107,13 +108,13 @@ impl Scratch {
 
     /// Adds the weighted values of the sixteen positions from `offset` within the span on.
     pub(super) fn add_values(&mut self, isa: Isa, values: &[u16], offset: usize) {
-        widen(isa, values, &mut self.run);
         let (dim, mut first) = (self.dim(), 0);
+        let values = numbers(isa, values, &mut self.run, self.visible.len());
         while first < self.visible.len() {
-            let (count, seen) = self.together(first, offset);
+            let (count, seen) = Self::together(&self.visible, first, offset);
             if seen > 0 {
                 let tile = tile::Values {
-                    values: &self.run[..seen * dim],
+                    values: values.up_to(seen * dim),
                     weights: &self.scores[first * SPAN..(first + count) * SPAN],
                     sums: &mut self.span_sums[first * dim..(first + count) * dim],
                     offset,
@@ -167,6 +168,15 @@ impl Scratch {
             *seen = visible(index);
         }
     }
+}
+
+/// A run as tiles read it: where one tile does all queries, in half precision as it lies in the cache.
+fn numbers<'a>(isa: Isa, halves: &'a [u16], run: &'a mut [f32], queries: usize) -> Numbers<'a> {
+    if isa != Isa::Portable && queries <= tile::MOST {
+        return Numbers::Half(halves);
+    }
+    widen(isa, halves, run);
+    Numbers::Full(run)
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -14,10 +14,36 @@ pub(super) use avx2::{scores as scores_avx2, values as values_avx2};
 /// Most queries in a tile: their sums fill half of the sixteen vector registers of AVX2.
 pub(super) const MOST: usize = 4;
 
+/// Keys or values of a run of sixteen positions.
+#[derive(Clone, Copy)]
+pub(super) enum Numbers<'a> {
+    /// In single precision: made once where several tiles read them.
+    Full(&'a [f32]),
+    /// In half precision, as bits: made single on the way into a register. AVX2 only.
+    Half(&'a [u16]),
+}
+
+impl<'a> Numbers<'a> {
+    /// The first `count` of them.
+    pub(super) fn up_to(self, count: usize) -> Self {
+        match self {
+            Self::Full(numbers) => Self::Full(&numbers[..count]),
+            Self::Half(numbers) => Self::Half(&numbers[..count]),
+        }
+    }
+
+    fn full(self) -> &'a [f32] {
+        match self {
+            Self::Full(numbers) => numbers,
+            Self::Half(_) => unreachable!("the plain path reads single precision"),
+        }
+    }
+}
+
 /// Scores of sixteen positions.
 pub(super) struct Scores<'a> {
     /// One row of sixteen positions per element of a head.
-    pub(super) keys: &'a [f32],
+    pub(super) keys: Numbers<'a>,
     pub(super) queries: &'a [f32],
     /// Per query, [`SPAN`] of them.
     pub(super) scores: &'a mut [f32],
@@ -28,7 +54,7 @@ pub(super) struct Scores<'a> {
 /// Weighted values of up to sixteen positions.
 pub(super) struct Values<'a> {
     /// One row per position.
-    pub(super) values: &'a [f32],
+    pub(super) values: Numbers<'a>,
     /// Per query, [`SPAN`] of them.
     pub(super) weights: &'a [f32],
     /// What they are added to, per query.
@@ -47,7 +73,7 @@ pub(super) fn scores(tile: Scores<'_>) {
 }
 
 fn scores_of<const Q: usize>(tile: Scores<'_>) {
-    let (keys, _) = tile.keys.as_chunks::<RUN>();
+    let (keys, _) = tile.keys.full().as_chunks::<RUN>();
     let dim = keys.len();
     let queries: [&[f32]; Q] = std::array::from_fn(|q| &tile.queries[q * dim..(q + 1) * dim]);
     let mut sums = [[0f32; RUN]; Q];
@@ -75,7 +101,8 @@ pub(super) fn values(tile: Values<'_>) {
 
 fn values_of<const Q: usize>(tile: Values<'_>) {
     let dim = tile.sums.len() / Q;
-    let count = tile.values.len() / dim;
+    let numbers = tile.values.full();
+    let count = numbers.len() / dim;
     let weights: [&[f32]; Q] =
         std::array::from_fn(|q| &tile.weights[q * SPAN + tile.offset..][..count]);
     for chunk in 0..dim / RUN {
@@ -83,7 +110,7 @@ fn values_of<const Q: usize>(tile: Values<'_>) {
         for (q, sums) in sums.iter_mut().enumerate() {
             sums.copy_from_slice(&tile.sums[q * dim + chunk * RUN..][..RUN]);
         }
-        for (position, values) in tile.values.chunks_exact(dim).enumerate() {
+        for (position, values) in numbers.chunks_exact(dim).enumerate() {
             let values = &values[chunk * RUN..][..RUN];
             for q in 0..Q {
                 let weight = weights[q][position];

@@ -159,6 +159,22 @@ impl Forward {
         probe.stop(start, Operation::RotateAndStore, || {
             Work::of_rows(rows, stride * 2)
         });
+        self.mix((index, layer), segments, probe);
+    }
+
+    /// Attention proper and the product after it.
+    fn mix<P: Probe>(
+        &mut self,
+        (index, layer): (usize, &Layer),
+        segments: &[Segment<'_>],
+        probe: &mut P,
+    ) {
+        let config = self.model.config();
+        let cpu = &*self.cpu;
+        let (query_width, kv_width) = (config.query_width(), config.kv_width());
+        let stride = query_width + 2 * kv_width;
+        let (cache, buffers) = (&self.caches[index], &mut self.buffers);
+        let rows = buffers.hidden.len() / config.hidden;
         buffers.attended.resize(rows * query_width, 0.0);
         let shape = AttentionShape {
             heads: config.heads,

@@ -1,29 +1,34 @@
 //! AVX2 and FMA: a tile's sums stay in registers, two of eight lanes per query.
 
-use super::{MOST, SPAN, Scores, Values};
+use super::{MOST, Numbers, SPAN, Scores, Values};
 use crate::kv::RUN;
 use std::arch::x86_64::*;
 
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(in crate::attention) fn scores(tile: Scores<'_>) {
-    match tile.scores.len() / SPAN {
-        1 => scores_of::<1>(tile),
-        2 => scores_of::<2>(tile),
-        3 => scores_of::<3>(tile),
-        _ => scores_of::<MOST>(tile),
+    match (tile.scores.len() / SPAN, tile.keys) {
+        (1, Numbers::Full(keys)) => scores_of::<1, f32>(keys, tile),
+        (2, Numbers::Full(keys)) => scores_of::<2, f32>(keys, tile),
+        (3, Numbers::Full(keys)) => scores_of::<3, f32>(keys, tile),
+        (_, Numbers::Full(keys)) => scores_of::<MOST, f32>(keys, tile),
+        (1, Numbers::Half(keys)) => scores_of::<1, u16>(keys, tile),
+        (2, Numbers::Half(keys)) => scores_of::<2, u16>(keys, tile),
+        (3, Numbers::Half(keys)) => scores_of::<3, u16>(keys, tile),
+        (_, Numbers::Half(keys)) => scores_of::<MOST, u16>(keys, tile),
     }
 }
 
-#[target_feature(enable = "avx2,fma")]
-fn scores_of<const Q: usize>(tile: Scores<'_>) {
-    let (keys, _) = tile.keys.as_chunks::<RUN>();
+#[target_feature(enable = "avx2,fma,f16c")]
+fn scores_of<const Q: usize, T: Number>(keys: &[T], tile: Scores<'_>) {
+    let (keys, _) = keys.as_chunks::<RUN>();
     let dim = keys.len();
     let queries: [&[f32]; Q] = std::array::from_fn(|q| &tile.queries[q * dim..(q + 1) * dim]);
     let mut sums = [[_mm256_setzero_ps(); 2]; Q];
     for (element, keys) in keys.iter().enumerate() {
         let keys = load_run(keys);
         for (sums, query) in sums.iter_mut().zip(queries) {
-            let query = _mm256_set1_ps(query[element]);
+            // SAFETY: a query has as many elements as there are rows of keys.
+            let query = _mm256_set1_ps(unsafe { *query.get_unchecked(element) });
             sums[0] = _mm256_fmadd_ps(query, keys[0], sums[0]);
             sums[1] = _mm256_fmadd_ps(query, keys[1], sums[1]);
         }
@@ -33,29 +38,38 @@ fn scores_of<const Q: usize>(tile: Scores<'_>) {
     }
 }
 
-#[target_feature(enable = "avx2,fma")]
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(in crate::attention) fn values(tile: Values<'_>) {
-    match tile.weights.len() / SPAN {
-        1 => values_of::<1>(tile),
-        2 => values_of::<2>(tile),
-        3 => values_of::<3>(tile),
-        _ => values_of::<MOST>(tile),
+    match (tile.weights.len() / SPAN, tile.values) {
+        (1, Numbers::Full(values)) => values_of::<1, f32>(values, tile),
+        (2, Numbers::Full(values)) => values_of::<2, f32>(values, tile),
+        (3, Numbers::Full(values)) => values_of::<3, f32>(values, tile),
+        (_, Numbers::Full(values)) => values_of::<MOST, f32>(values, tile),
+        (1, Numbers::Half(values)) => values_of::<1, u16>(values, tile),
+        (2, Numbers::Half(values)) => values_of::<2, u16>(values, tile),
+        (3, Numbers::Half(values)) => values_of::<3, u16>(values, tile),
+        (_, Numbers::Half(values)) => values_of::<MOST, u16>(values, tile),
     }
 }
 
-#[target_feature(enable = "avx2,fma")]
-fn values_of<const Q: usize>(tile: Values<'_>) {
+#[target_feature(enable = "avx2,fma,f16c")]
+fn values_of<const Q: usize, T: Number>(values: &[T], tile: Values<'_>) {
     let dim = tile.sums.len() / Q;
-    let count = tile.values.len() / dim;
+    assert!(dim.is_multiple_of(RUN));
+    let count = values.len() / dim;
     let weights: [&[f32]; Q] =
         std::array::from_fn(|q| &tile.weights[q * SPAN + tile.offset..][..count]);
     for chunk in (0..dim).step_by(RUN) {
-        let mut sums: [[__m256; 2]; Q] =
-            std::array::from_fn(|q| load_run(&tile.sums[q * dim + chunk..]));
-        for (position, values) in tile.values.chunks_exact(dim).enumerate() {
-            let values = load_run(&values[chunk..]);
+        let mut sums: [[__m256; 2]; Q] = std::array::from_fn(|q| {
+            let (sums, _) = tile.sums[q * dim + chunk..].as_chunks::<RUN>();
+            load_run(&sums[0])
+        });
+        for (position, values) in values.chunks_exact(dim).enumerate() {
+            // SAFETY: a row of values is `dim` long, in which a run begins at `chunk`.
+            let values = load_run(unsafe { &*values.as_ptr().add(chunk).cast::<[T; RUN]>() });
             for (sums, weights) in sums.iter_mut().zip(weights) {
-                let weight = _mm256_set1_ps(weights[position]);
+                // SAFETY: there are `count` weights, one for each row of values.
+                let weight = _mm256_set1_ps(unsafe { *weights.get_unchecked(position) });
                 sums[0] = _mm256_fmadd_ps(weight, values[0], sums[0]);
                 sums[1] = _mm256_fmadd_ps(weight, values[1], sums[1]);
             }
@@ -66,16 +80,36 @@ fn values_of<const Q: usize>(tile: Values<'_>) {
     }
 }
 
+/// What a run may be stored in.
+trait Number: Copy {
+    /// Whether it is half precision, in bits.
+    const HALF: bool;
+}
+
+impl Number for f32 {
+    const HALF: bool = false;
+}
+
+impl Number for u16 {
+    const HALF: bool = true;
+}
+
 #[inline]
-#[target_feature(enable = "avx2")]
-fn load_run(from: &[f32]) -> [__m256; 2] {
-    let from = &from[..RUN];
-    // SAFETY: the slice has sixteen elements.
-    unsafe {
-        [
-            _mm256_loadu_ps(from.as_ptr()),
-            _mm256_loadu_ps(from.as_ptr().add(8)),
-        ]
+#[target_feature(enable = "avx2,f16c")]
+fn load_run<T: Number>(from: &[T; RUN]) -> [__m256; 2] {
+    if T::HALF {
+        let from = from.as_ptr().cast::<__m128i>();
+        // SAFETY: there are sixteen elements of two bytes.
+        unsafe {
+            [
+                _mm256_cvtph_ps(_mm_loadu_si128(from)),
+                _mm256_cvtph_ps(_mm_loadu_si128(from.add(1))),
+            ]
+        }
+    } else {
+        let from = from.as_ptr().cast::<f32>();
+        // SAFETY: there are sixteen elements, of single precision: `Number` has no third implementor.
+        unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))] }
     }
 }
 
