@@ -193,7 +193,20 @@ fn refusals_take_nothing_in() {
 
 #[test]
 fn aborts_give_blocks_back() {
-    let engine = engine(64, EngineConfig::default());
+    let capacity = Capacity {
+        blocks: 64,
+        block_size: 4,
+        max_context: 256,
+        vocab_size: vocab(),
+    };
+    let mut logits = hashed_logits(vocab());
+    // Slow enough that no sequence ends by itself before its abort arrives.
+    let slow = move |context: &[TokenId]| {
+        std::thread::sleep(Duration::from_millis(2));
+        logits(context)
+    };
+    let backend = Box::new(Scripted::new(capacity, slow));
+    let engine = Engine::start(backend, env(), EngineConfig::default()).expect("the engine starts");
     for round in 0..50 {
         let (request, events) = request(&[round; 9], 240, u64::from(round));
         let ids = engine.submit(vec![request]).expect("the engine takes it");
