@@ -74,11 +74,21 @@ def test_response_format_json_object(client):
     assert isinstance(json.loads(answer.choices[0].message.content), dict)
 
 
+def test_a_document_is_closed_before_the_limit_where_its_schema_lets_it(client):
+    answer = chat(client, response_format={"type": "json_object"}, max_tokens=24)
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage.completion_tokens <= 24
+    assert isinstance(json.loads(answer.choices[0].message.content), dict)
+
+
 def test_running_out_of_tokens_is_length_with_a_format_too(client):
-    answer = chat(client, response_format={"type": "json_object"}, max_tokens=6)
+    # Six tokens cannot hold a name, an age and likes, and nobody may invent them.
+    format = {"type": "json_schema", "json_schema": {"name": "person", "schema": PERSON}}
+    answer = chat(client, response_format=format, max_tokens=6)
     assert answer.choices[0].finish_reason == "length"
     assert answer.usage.completion_tokens == 6
     assert answer.choices[0].message.content.startswith("{")
+    assert answer.model_extra["formwork"]["completed"] is False
 
 
 def test_a_plugin_in_the_body(client):
