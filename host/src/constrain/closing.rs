@@ -23,7 +23,11 @@ pub(super) struct Limits {
 impl Limits {
     /// What has to be written now so that the nearer limit leaves a complete text; `None` while there is room
     /// for more, and where there is no way out.
-    pub(super) fn way_out(&self, matcher: &Matcher, text: &[u8]) -> Option<Vec<u8>> {
+    pub(super) fn way_out(
+        &self,
+        matcher: &Matcher,
+        text: impl FnOnce() -> Vec<u8>,
+    ) -> Option<Vec<u8>> {
         let left = match self.after {
             Some(after) => self.field.min(self.request.saturating_sub(after)),
             // Only its own limit is a reason to end this field.
@@ -33,7 +37,7 @@ impl Limits {
         if left > LOOK_AHEAD {
             return None;
         }
-        let end = way_out(matcher, text, left)?;
+        let end = way_out(matcher, &text(), left)?;
         let needed = matcher.grammar().vocabulary().tokenize(&end).len();
         (needed <= left && needed + MARGIN >= left).then_some(end)
     }

@@ -141,13 +141,16 @@ impl ActiveField {
 
     /// The tokens that may come next: the field's own and, where it may end, those that begin what follows
     /// it. A token of both kinds belongs to the field.
-    pub(super) fn mask(&mut self, openers: Option<&SimpleVob>) -> Result<SimpleVob, Failure> {
+    pub(super) fn mask(
+        &mut self,
+        openers: impl FnOnce() -> Result<Option<SimpleVob>, Failure>,
+    ) -> Result<SimpleVob, Failure> {
         let mut mask = self.plan.matcher.mask()?;
         self.own = Some(mask.clone());
-        if let Some(openers) = openers
-            && self.plan.matcher.accepting()
+        if self.plan.matcher.accepting()
+            && let Some(openers) = openers()?
         {
-            mask.or(openers);
+            mask.or(&openers);
         }
         Ok(mask)
     }
@@ -155,14 +158,10 @@ impl ActiveField {
     /// The text of this attempt.
     pub(super) fn value(&self, output: &Output) -> Vec<u8> {
         if self.hinted {
-            output.text_from(self.hint_end(output))
+            output.text_from(output.offset_of(self.first))
         } else {
             output.text_from(self.start)
         }
-    }
-
-    fn hint_end(&self, output: &Output) -> usize {
-        output.offset_of(self.first)
     }
 
     /// Tokens of this attempt so far.

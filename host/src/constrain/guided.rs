@@ -7,7 +7,9 @@ use super::output::Output;
 use super::planner::{Planner, failure, guest_error};
 use super::{FieldReport, Reports, Setting};
 use formwork_engine::{After, Constraint, ConstraintError, Edit, FailureKind, SimpleVob, TokenId};
-use formwork_sandbox::{Action, Failure, Fallback, Field, LatePolicy, Observed, Value, Verdict};
+use formwork_sandbox::{
+    Action, Failure, Fallback, Field, LatePolicy, Observed, Value, Verdict, Vocabulary,
+};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -137,21 +139,22 @@ impl Guided {
     /// token (`true`).
     fn settle(&mut self, field: &mut ActiveField, mut step: Step) -> Result<bool, ConstraintError> {
         loop {
-            let value = field.value(&self.output);
-            if matches!(step, Step::More) && self.close(field, &value) {
-                step = Step::Complete;
-                continue;
-            }
-            let verdict = match step {
+            let complete = match step {
+                Step::Complete => true,
+                Step::More if self.close(field) => true,
                 Step::More => return Ok(true),
                 // The request's own limit: the engine ends the sequence there, by `length`.
                 Step::Overrun if self.output.len() >= self.setting.max_tokens => return Ok(true),
-                Step::Overrun => Verdict::Retry(format!(
+                Step::Overrun => false,
+            };
+            let value = field.value(&self.output);
+            let verdict = match complete {
+                true if field.plan.check => self.check(field, &value)?,
+                true => Verdict::Accept,
+                false => Verdict::Retry(format!(
                     "the field `{}` was not complete after max_tokens = {} tokens",
                     field.plan.name, field.plan.max_tokens
                 )),
-                Step::Complete if field.plan.check => self.check(field, &value)?,
-                Step::Complete => Verdict::Accept,
             };
             let reason = match verdict {
                 Verdict::Accept => {
@@ -182,14 +185,14 @@ impl Guided {
     }
 
     /// Short before a limit, ends the field where its grammar lets it end early: whether it did.
-    fn close(&mut self, field: &ActiveField, value: &[u8]) -> bool {
+    fn close(&mut self, field: &ActiveField) -> bool {
         let vocabulary = &self.setting.vocabulary;
         let limits = Limits {
             field: (field.plan.max_tokens as usize).saturating_sub(field.tokens(&self.output)),
             request: self.setting.max_tokens.saturating_sub(self.output.len()),
             after: tokens_to_the_end(self.actions.iter(), vocabulary),
         };
-        match limits.way_out(&field.plan.matcher, value) {
+        match limits.way_out(&field.plan.matcher, || field.value(&self.output)) {
             Some(end) => self.output.write(&end).is_ok(),
             None => false,
         }
@@ -306,23 +309,22 @@ impl Guided {
             _ => self.output.len(),
         }
     }
+}
 
-    /// Tokens that begin what comes right after the field under way: sampled, they say that it ends.
-    fn openers(&self) -> Result<Option<SimpleVob>, Failure> {
-        let vocabulary = &self.setting.vocabulary;
-        match self.actions.front() {
-            Some(Action::Write(text)) => {
-                let mut openers = SimpleVob::alloc(vocabulary.size() as usize);
-                for token in vocabulary.trie().all_prefixes(text) {
-                    if vocabulary.is_text(token) {
-                        openers.allow_token(token);
-                    }
+/// Tokens that begin what comes right after the field under way: sampled, they say that it ends.
+fn openers(next: Option<&Action>, vocabulary: &Vocabulary) -> Result<Option<SimpleVob>, Failure> {
+    match next {
+        Some(Action::Write(text)) => {
+            let mut openers = SimpleVob::alloc(vocabulary.size() as usize);
+            for token in vocabulary.trie().all_prefixes(text) {
+                if vocabulary.is_text(token) {
+                    openers.allow_token(token);
                 }
-                Ok(Some(openers))
             }
-            Some(Action::Field(field)) => field.matcher.fork().mask().map(Some),
-            _ => Ok(None),
+            Ok(Some(openers))
         }
+        Some(Action::Field(field)) => field.matcher.fork().mask().map(Some),
+        _ => Ok(None),
     }
 }
 
@@ -361,13 +363,13 @@ impl Constraint for Guided {
     }
 
     fn mask(&mut self) -> Result<Arc<SimpleVob>, ConstraintError> {
-        let openers = match &self.state {
-            State::Field(_) => self.openers().map_err(failure)?,
-            _ => None,
-        };
+        let (next, vocabulary) = (self.actions.front(), &self.setting.vocabulary);
         match &mut self.state {
             State::Sampling { mask, .. } => Ok(Arc::clone(mask)),
-            State::Field(field) => field.mask(openers.as_ref()).map(Arc::new).map_err(failure),
+            State::Field(field) => field
+                .mask(|| openers(next, vocabulary))
+                .map(Arc::new)
+                .map_err(failure),
             // Only when `max_tokens` was reached amid a plan: the engine ends the sequence first.
             State::Start | State::Finished => Err(ConstraintError::internal(
                 "a mask was asked for where nothing is sampled",
