@@ -88,8 +88,10 @@ def batched_bench(programs, model, threads, *, prompt, new, batch):
     text = run(
         [*command, "-npl", batch], 600, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
-    row = re.findall(r"^\|\s*(\d.*)\|$", text, re.MULTILINE)[-1].split("|")
-    return float(row[4]), float(row[6])
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    names, row = [cell.strip() for cell in lines[0]], lines[-1]
+    speeds = {name: cell for name, cell in zip(names, row, strict=True)}
+    return float(speeds["S_PP t/s"]), float(speeds["S_TG t/s"])
 
 
 def forward_pairs(programs, model, threads):

@@ -1,16 +1,16 @@
 //! Grammar sources, and the checks that keep hostile ones away from recursive parsers.
 
 use crate::lark_scan::{self, LarkLimits};
-use crate::schema::pointer::escape;
+use crate::schema::{Prepared as PreparedSchema, Schema};
 use crate::{Failure, GrammarLimits};
 use llguidance::api::TopLevelGrammar;
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
 /// What a grammar is compiled from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// A JSON Schema as JSON text. Values are written compactly, keys in the schema's order.
-    JsonSchema(String),
+    /// A JSON Schema.
+    JsonSchema(Schema),
     /// A regular expression in the `regex` crate's syntax, matched as a whole.
     Regex(String),
     /// A Lark grammar in llguidance's dialect. Special tokens cannot be named.
@@ -23,8 +23,8 @@ pub enum Source {
 pub(crate) enum Prepared {
     /// In llguidance's form.
     Grammar(TopLevelGrammar),
-    /// A JSON Schema, an object or `true`, to be lowered first.
-    Schema(Value),
+    /// A JSON Schema, to be lowered first.
+    Schema(PreparedSchema),
 }
 
 impl Prepared {
@@ -40,7 +40,8 @@ impl Source {
     /// Bytes of source text.
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::JsonSchema(text) | Self::Regex(text) | Self::Lark(text) => text.len(),
+            Self::JsonSchema(schema) => schema.len(),
+            Self::Regex(text) | Self::Lark(text) => text.len(),
             Self::Choice(options) => options.iter().map(|option| option.len() + 1).sum(),
         }
     }
@@ -66,7 +67,7 @@ impl Source {
             )));
         }
         match self {
-            Self::JsonSchema(text) => prepare_schema(text, limits),
+            Self::JsonSchema(schema) => schema.prepare(limits).map(Prepared::Schema),
             Self::Regex(text) => {
                 check_regex(text, limits).map_err(Failure::params)?;
                 Ok(Prepared::lark(lark_of_regex(text)))
@@ -88,154 +89,11 @@ impl Source {
 
     /// Where in the source the reason for "unsatisfiable" lies, as far as it is plain to see.
     pub(crate) fn unsatisfiable_at(&self) -> Option<String> {
-        let Self::JsonSchema(text) = self else {
-            return None;
-        };
-        let schema: Value = serde_json::from_str(text).ok()?;
-        let mut found = None;
-        walk(&schema, &mut String::new(), &mut |value, pointer| {
-            let empty = |key| {
-                value
-                    .get(key)
-                    .and_then(Value::as_array)
-                    .is_some_and(Vec::is_empty)
-            };
-            for key in ["enum", "anyOf", "oneOf"] {
-                if found.is_none() && empty(key) {
-                    found = Some(format!("{pointer}/{key}"));
-                }
-            }
-        });
-        found
-    }
-}
-
-fn prepare_schema(text: &str, limits: &GrammarLimits) -> Result<Prepared, Refusal> {
-    if let Some(offset) = deeper_than(text, limits.depth) {
-        return Err(Failure::params(format!(
-            "the JSON schema nests deeper than the limit (depth) of {} at byte {offset}",
-            limits.depth
-        )));
-    }
-    let schema: Value = serde_json::from_str(text)
-        .map_err(|error| Failure::params(format!("the JSON schema is not JSON: {error}")))?;
-    match &schema {
-        Value::Object(_) | Value::Bool(true) => {}
-        Value::Bool(false) => {
-            return Err(Failure::unsatisfiable(
-                "the JSON schema `false` allows no value",
-            ));
-        }
-        other => {
-            return Err(Failure::params(format!(
-                "a JSON schema is an object or a boolean, not {}",
-                type_name(other)
-            )));
+        match self {
+            Self::JsonSchema(schema) => schema.unsatisfiable_at(),
+            _ => None,
         }
     }
-    check_patterns(&schema, limits)?;
-    Ok(Prepared::Schema(schema))
-}
-
-fn type_name(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
-}
-
-/// Checks every `pattern` and every key of `patternProperties` by itself, so that an error can name
-/// the place and no hostile pattern reaches the compiler.
-fn check_patterns(schema: &Value, limits: &GrammarLimits) -> Result<(), Refusal> {
-    let mut error = None;
-    walk(schema, &mut String::new(), &mut |value, pointer| {
-        let pattern = value.get("pattern").and_then(Value::as_str);
-        let keys = value.get("patternProperties").and_then(Value::as_object);
-        let keys = keys.into_iter().flat_map(Map::keys).map(String::as_str);
-        let patterns = pattern.map(|text| (text, "pattern")).into_iter();
-        for (text, key) in patterns.chain(keys.map(|text| (text, "patternProperties"))) {
-            if let Err(message) = check_pattern(text, limits) {
-                error.get_or_insert_with(|| {
-                    Failure::params(format!("JSON schema at {pointer}/{key}: {message}"))
-                });
-            }
-        }
-    });
-    error.map_or(Ok(()), Err)
-}
-
-/// Checks a pattern in JavaScript's dialect. One that Rust's parser does not take may still be for the
-/// validator, unless its nesting is hostile.
-fn check_pattern(text: &str, limits: &GrammarLimits) -> Result<(), String> {
-    // These classes are ASCII in JavaScript.
-    let Err(message) = check_regex(&llguidance::regex_to_lark(text, "dw"), limits) else {
-        return Ok(());
-    };
-    let open = text.bytes().filter(|&byte| byte == b'(').count();
-    let valid = || {
-        jsonschema::options()
-            .build(&json!({"pattern": text}))
-            .is_ok()
-    };
-    if open <= limits.depth && !text.contains("<stop>") && valid() {
-        return Ok(());
-    }
-    Err(message)
-}
-
-/// Visits every object of the schema with its JSON pointer, but not the values in it that are data.
-/// The depth is bounded by the check before.
-fn walk(value: &Value, pointer: &mut String, visit: &mut impl FnMut(&Value, &str)) {
-    let length = pointer.len();
-    match value {
-        Value::Object(map) => {
-            visit(value, pointer);
-            for (key, child) in map {
-                let data = ["const", "enum", "default", "examples", "x-guidance"];
-                if data.contains(&key.as_str()) {
-                    continue;
-                }
-                pointer.push('/');
-                pointer.push_str(&escape(key));
-                walk(child, pointer, visit);
-                pointer.truncate(length);
-            }
-        }
-        Value::Array(items) => {
-            for (index, child) in items.iter().enumerate() {
-                pointer.push_str(&format!("/{index}"));
-                walk(child, pointer, visit);
-                pointer.truncate(length);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// Byte offset of the first bracket of JSON text that opens a level deeper than `limit`.
-fn deeper_than(text: &str, limit: usize) -> Option<usize> {
-    let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
-    for (offset, byte) in text.bytes().enumerate() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            _ if quoted => {}
-            b'{' | b'[' => {
-                depth += 1;
-                if depth > limit {
-                    return Some(offset);
-                }
-            }
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    None
 }
 
 /// Parses the regex (on the heap, so any depth is safe) under a nesting limit.
@@ -307,7 +165,7 @@ mod tests {
             let text = refusal(source);
             assert!(text.contains(message), "{text}");
         };
-        let deep = |open: &str, n| Source::JsonSchema(open.repeat(n));
+        let deep = |open: &str, n| Source::JsonSchema(open.repeat(n).into());
         check(
             deep("[", 10_000),
             "deeper than the limit (depth) of 100 at byte 100",
@@ -338,23 +196,6 @@ mod tests {
         check(
             Source::JsonSchema(pattern.into()),
             "at /properties/a~1b/pattern: the regex is invalid at byte 1",
-        );
-    }
-
-    #[test]
-    fn brackets_in_strings_do_not_nest() {
-        let text = format!("{{\"const\":\"{}\\\"[[\"}}", "[".repeat(200));
-        assert_eq!(deeper_than(&text, 1), None);
-        let source = Source::JsonSchema(text);
-        assert!(source.prepare(&GrammarLimits::default()).is_ok());
-    }
-
-    #[test]
-    fn the_pointer_of_an_empty_enum_is_found() {
-        let text = r#"{"properties":{"x":{"items":[{"enum":[]}]}},"default":{"enum":[]}}"#;
-        assert_eq!(
-            Source::JsonSchema(text.into()).unsatisfiable_at().unwrap(),
-            "/properties/x/items/0/enum"
         );
     }
 }
