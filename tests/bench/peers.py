@@ -95,11 +95,11 @@ def batched_bench(programs, model, threads, *, prompt, new, batch):
 
 
 def forward_pairs(programs, model, threads):
-    """Name of a measurement, and the two programs' ways to take it once."""
+    """Name of a measurement, and the two programs' ways to take it once: rows by their names."""
 
     def pair(name, shape, peer, column):
-        ours = lambda: bench_step(model, threads, **shape)
-        theirs = lambda: batched_bench(programs, model, threads, **peer)[column]
+        ours = lambda: {name: bench_step(model, threads, **shape)}
+        theirs = lambda: {name: batched_bench(programs, model, threads, **peer)[column]}
         return name, ours, theirs
 
     for tokens in (512, 2048):
@@ -151,12 +151,14 @@ class Server:
         return int(re.search(r"VmHWM:\s+(\d+)", status)[1]) / 1000
 
     def chat(self, content, tokens, schema):
-        """Tokens of one answer."""
+        """Tokens of one streamed answer, and seconds to the first of its text."""
         body = {
             "model": "smollm2",
             "messages": [{"role": "user", "content": content}],
             "max_tokens": tokens,
             "temperature": 0.0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
         }
         if schema:
             body["response_format"] = {
@@ -170,8 +172,17 @@ class Server:
             data=json.dumps(body).encode(),
             headers={"content-type": "application/json"},
         )
+        begin, first, counted = time.monotonic(), None, 0
         with urllib.request.urlopen(request, timeout=300) as response:
-            return json.load(response)["usage"]["completion_tokens"]
+            for line in response:
+                if not line.startswith(b"data: {"):
+                    continue
+                chunk = json.loads(line[6:])
+                if first is None and any(c["delta"].get("content") for c in chunk["choices"]):
+                    first = time.monotonic() - begin
+                counted = (chunk.get("usage") or {}).get("completion_tokens", counted)
+        # An answer may have no text: its end is what the client sees first.
+        return counted, first or time.monotonic() - begin
 
 
 def free_port():
@@ -180,7 +191,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def servers(programs, model, threads, clients):
+def servers(programs, model, threads, clients, context=512):
     """Ways to start both servers for so many clients."""
 
     def ours():
@@ -192,58 +203,51 @@ def servers(programs, model, threads, clients):
     def theirs():
         port = free_port()
         command = [programs / "llama-server", "-m", model, "-t", threads, "-tb", threads]
-        command += ["--host", "127.0.0.1", "--port", port, "-np", clients, "-c", clients * 512]
+        command += ["--host", "127.0.0.1", "--port", port, "-np", clients, "-c", clients * context]
         return Server(command, port)
 
     return ours, theirs
 
 
 def throughput(start, clients, schema):
-    """Output tokens per second of all clients together, and peak memory."""
+    """Output tokens per second of all clients together, time to first text, and peak memory."""
     # About 180 tokens, another text for each client.
     filler = "The hill behind the house is old, and nobody knows who planted the trees on it. " * 8
     prompts = [f"Story {n}. {filler}Describe one thing on the hill." for n in range(clients)]
+    kind = f"{clients} {'schema' if schema else 'free'}"
     with start() as server, concurrent.futures.ThreadPoolExecutor(clients) as pool:
         server.chat("Hello", 4, schema)
         begin = time.monotonic()
-        tokens = sum(pool.map(lambda prompt: server.chat(prompt, 64, schema), prompts))
-        return tokens / (time.monotonic() - begin), server.peak_memory()
+        answers = list(pool.map(lambda prompt: server.chat(prompt, 64, schema), prompts))
+        seconds = time.monotonic() - begin
+        return {
+            f"served {kind}": sum(tokens for tokens, _ in answers) / seconds,
+            f"served {kind}, TTFT ms": 1000 * statistics.median(first for _, first in answers),
+            f"served {kind}, peak MB": server.peak_memory(),
+        }
 
 
 def cached_prefix(start):
-    """Answers per second to one token after a long prompt that was seen before."""
+    """Milliseconds to the first token after a prompt of about 1,500 tokens: unseen, and seen before."""
     filler = "The hill behind the house is old, and nobody knows who planted the trees on it. " * 80
     with start() as server:
-        server.chat(filler + "First question?", 1, False)
-        begin = time.monotonic()
-        server.chat(filler + "Second question?", 1, False)
-        return 1 / (time.monotonic() - begin)
+        server.chat("Hello", 4, False)
+        _, cold = server.chat(filler + "First question?", 1, False)
+        _, warm = server.chat(filler + "Second question?", 1, False)
+        return {"TTFT of a long prompt, ms": 1000 * cold, "TTFT, prefix cached, ms": 1000 * warm}
 
 
 def served_pairs(programs, model, threads):
     for clients in (8, 32):
         ours, theirs = servers(programs, model, threads, clients)
-        for name, schema in (("free", False), ("schema", True)):
+        for schema in (False, True):
             yield (
-                f"served {clients} {name}",
-                lambda a=ours, c=clients, s=schema: throughput(a, c, s)[0],
-                lambda b=theirs, c=clients, s=schema: throughput(b, c, s)[0],
+                f"served {clients} {'schema' if schema else 'free'}",
+                lambda a=ours, c=clients, s=schema: throughput(a, c, s),
+                lambda b=theirs, c=clients, s=schema: throughput(b, c, s),
             )
-    ours, _ = servers(programs, model, threads, 1)
-    port = free_port()
-    command = [programs / "llama-server", "-m", model, "-t", threads, "-tb", threads]
-    command += ["--host", "127.0.0.1", "--port", port, "-np", 1, "-c", 4096]
-    yield (
-        "cached prefix, answers/s",
-        lambda: cached_prefix(ours),
-        lambda: cached_prefix(lambda: Server(command, port)),
-    )
-    ours, theirs = servers(programs, model, threads, 8)
-    yield (
-        "peak memory at 8, MB",
-        lambda: throughput(ours, 8, False)[1],
-        lambda: throughput(theirs, 8, False)[1],
-    )
+    ours, theirs = servers(programs, model, threads, 1, context=4096)
+    yield "TTFT", lambda: cached_prefix(ours), lambda: cached_prefix(theirs)
 
 
 def measure(label, pairs, rounds, only):
@@ -252,9 +256,13 @@ def measure(label, pairs, rounds, only):
         if only and not re.search(only, name):
             continue
         figures = [(ours(), theirs()) for _ in range(rounds)]
-        mine, peer = (statistics.median(column) for column in zip(*figures))
-        load = os.getloadavg()[0]
-        print(f"{label:6} {name:26} {mine:8.1f} {peer:8.1f}  {mine / peer:5.2f}   load {load:.1f}", flush=True)
+        for row in figures[0][0]:
+            mine, peer = (statistics.median(run[side][row] for run in figures) for side in (0, 1))
+            load = os.getloadavg()[0]
+            print(
+                f"{label:6} {row:28} {mine:8.1f} {peer:8.1f}  {mine / peer:5.2f}   load {load:.1f}",
+                flush=True,
+            )
 
 
 def main():
@@ -270,7 +278,7 @@ def main():
     if not requantised.exists():
         quantize = [programs / "llama-quantize", "--allow-requantize", arguments.model]
         run([*quantize, requantised, "Q4_0", arguments.threads], 300, stdout=subprocess.DEVNULL)
-    print(f"{'FILE':6} {'WHAT':26} {'FORMWORK':>8} {'LLAMA':>8}  RATIO")
+    print(f"{'FILE':6} {'WHAT':28} {'FORMWORK':>8} {'LLAMA':>8}  RATIO")
     threads, rounds, only = arguments.threads, arguments.rounds, arguments.only
     for label, model in (("Q4_1", arguments.model), ("Q4_0", requantised)):
         measure(label, forward_pairs(programs, model, threads), rounds, only)
