@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use formwork_model::KvDtype;
 
 /// The directory for models and other files that outlive a run: `$FORMWORK_HOME`, else
 /// `~/.cache/formwork`, else `.formwork` in the working directory where no home is known.
@@ -114,6 +115,17 @@ pub struct EngineArgs {
         help_heading = "Engine"
     )]
     pub kv_cache_mib: usize,
+
+    /// What the KV cache holds: f16, or int8 with a scale per token and head, which holds nearly twice as
+    /// many tokens in the same memory and reads long contexts faster, at a small loss of accuracy.
+    #[arg(
+        long,
+        env = "FORMWORK_KV_DTYPE",
+        default_value_t = KvDtype::F16,
+        value_name = "f16|int8",
+        help_heading = "Engine"
+    )]
+    pub kv_dtype: KvDtype,
 
     /// Sequences in one step. Beyond the default a CPU gains little and each row gets slower.
     #[arg(
@@ -273,6 +285,7 @@ impl Default for EngineArgs {
         EngineArgs {
             threads: None,
             kv_cache_mib: 512,
+            kv_dtype: KvDtype::F16,
             max_rows: 64,
             token_budget: 256,
             queue_limit: 256,

@@ -97,6 +97,17 @@ impl BlockFormat {
         if self == Self::Q6K { 16 } else { 32 }
     }
 
+    /// The code that stands for 0, in formats whose offsets follow from their scales.
+    pub(crate) fn zero(self) -> Option<f32> {
+        match self {
+            Self::Q4_0 => Some(8.0),
+            Self::Q5_0 => Some(16.0),
+            Self::Q8_0 => Some(128.0),
+            Self::Q6K => Some(32.0),
+            Self::Q4_1 | Self::Q5_1 | Self::Q4K | Self::Q5K => None,
+        }
+    }
+
     /// Whether codes fit four bits.
     pub(crate) fn is_nibble(self) -> bool {
         matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q4K)
@@ -116,6 +127,26 @@ impl BlockFormat {
         Ok(rows * (columns / self.block_len()) * self.block_bytes())
     }
 
+    /// Where a block's codes begin, in formats that store column `p` of 32 in the low half of a byte and column
+    /// `p + 16` in its high half: packing then moves bytes as they are.
+    pub(crate) fn paired_codes_at(self) -> Option<usize> {
+        match self {
+            Self::Q4_0 => Some(2),
+            Self::Q4_1 => Some(4),
+            _ => None,
+        }
+    }
+
+    /// The [`Affine`]s of a row of one of these formats.
+    pub(crate) fn decode_scales(self, bytes: &[u8], groups: &mut [Affine]) {
+        for (bytes, group) in bytes.chunks_exact(self.block_bytes()).zip(groups) {
+            *group = match self {
+                Self::Q4_0 => symmetric(half_at(bytes, 0), 8.0),
+                _ => [half_at(bytes, 0), half_at(bytes, 2)],
+            };
+        }
+    }
+
     /// Takes one row apart: a code per weight, an [`Affine`] per group.
     pub(crate) fn decode_row(self, bytes: &[u8], codes: &mut [u8], groups: &mut [Affine]) {
         let per_block = self.block_len() / self.group_len();
@@ -126,11 +157,11 @@ impl BlockFormat {
         {
             match self {
                 Self::Q4_0 => {
-                    groups[0] = symmetric(half_at(bytes, 0), 8.0);
+                    self.decode_scales(bytes, groups);
                     nibbles(&bytes[2..], codes);
                 }
                 Self::Q4_1 => {
-                    groups[0] = [half_at(bytes, 0), half_at(bytes, 2)];
+                    self.decode_scales(bytes, groups);
                     nibbles(&bytes[4..], codes);
                 }
                 Self::Q5_0 => {

@@ -1,11 +1,8 @@
 //! The threads and the instruction set that kernels run on.
 
-use crate::pool::{Pool, join_unless_self};
+use crate::pool::Pool;
 use crate::shared::Shared;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 
 /// Calls a kernel's AVX2 build where the machine has AVX2, else the plain one.
 macro_rules! on_isa {
@@ -98,15 +95,11 @@ impl std::fmt::Display for CpuError {
 
 impl std::error::Error for CpuError {}
 
-type Task = Box<dyn FnOnce() + Send>;
-
 /// A pool of compute threads and the instruction set they use. Kernels take it by reference.
 pub struct Cpu {
     isa: Isa,
     /// All threads but one: whoever calls a kernel works, too.
     pool: Pool,
-    /// The one that runs what [`Cpu::spawn`] is given. `None` only while the pool ends.
-    driver: Option<(Sender<Task>, JoinHandle<()>)>,
 }
 
 impl Cpu {
@@ -125,21 +118,7 @@ impl Cpu {
             options.threads
         };
         let pool = Pool::new(threads - 1).map_err(CpuError::Threads)?;
-        let (sender, tasks) = channel::<Task>();
-        let driver = std::thread::Builder::new()
-            .name("compute-0".into())
-            .spawn(move || {
-                while let Ok(task) = tasks.recv() {
-                    // Whoever gave the task sees that it came to no end.
-                    let _ = catch_unwind(AssertUnwindSafe(task));
-                }
-            })
-            .map_err(CpuError::Threads)?;
-        Ok(Self {
-            isa,
-            pool,
-            driver: Some((sender, driver)),
-        })
+        Ok(Self { isa, pool })
     }
 
     /// The instruction set in use.
@@ -152,14 +131,6 @@ impl Cpu {
     #[must_use]
     pub fn threads(&self) -> usize {
         self.pool.helpers() + 1
-    }
-
-    /// Runs `work` on one of the pool's threads and does not wait for it. Tasks run in order.
-    pub fn spawn(&self, work: impl FnOnce() + Send + 'static) {
-        if let Some((driver, _)) = &self.driver {
-            // The thread lives as long as its sender; a task lost at the very end is like one cut short.
-            let _ = driver.send(Box::new(work));
-        }
     }
 
     /// Calls `work` for disjoint ranges that together cover `0..items`, in parallel. Ranges are
@@ -184,31 +155,28 @@ impl Cpu {
         self.pool.run(items, &work);
     }
 
-    /// The results of `work` for each of `items`, computed in parallel.
-    pub fn map<T: Send, R: Send>(
+    /// Calls `work` for each of `items` with its row of `rows`, in parallel.
+    ///
+    /// # Panics
+    /// When `rows` does not consist of as many rows of `width` as there are items.
+    pub fn for_rows<T: Send, R: Send>(
         &self,
         items: &mut [T],
-        work: impl Fn(&mut T) -> R + Sync,
-    ) -> Vec<R> {
-        let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+        (rows, width): (&mut [R], usize),
+        work: impl Fn(&mut T, &mut [R]) + Sync,
+    ) {
         let count = items.len();
-        let (items, slots) = (Shared::new(items), Shared::new(&mut results));
+        assert_eq!(rows.len(), count * width);
+        let (items, rows) = (Shared::new(items), Shared::new(rows));
         self.pool.run(count, &|index| {
             // SAFETY: each index is visited once.
-            let (item, slot) =
-                unsafe { (items.part(index..index + 1), slots.part(index..index + 1)) };
-            slot[0] = Some(work(&mut item[0]));
+            let (item, row) = unsafe {
+                (
+                    items.part(index..index + 1),
+                    rows.part(index * width..(index + 1) * width),
+                )
+            };
+            work(&mut item[0], row);
         });
-        results.into_iter().flatten().collect()
-    }
-}
-
-impl Drop for Cpu {
-    fn drop(&mut self) {
-        if let Some((sender, driver)) = self.driver.take() {
-            drop(sender);
-            // The last owner may be a task.
-            join_unless_self(driver);
-        }
     }
 }

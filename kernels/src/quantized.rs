@@ -20,6 +20,8 @@ pub struct QuantMatrix {
     layout: Layout,
     codes: Vec<u8>,
     scales: Scales,
+    /// See [`ScalesRef::zero`].
+    zero: Option<f32>,
 }
 
 /// How codes lie in memory.
@@ -50,7 +52,7 @@ impl Layout {
     }
 }
 
-/// Per panel and group: sixteen scales, then sixteen offsets.
+/// Per panel and group: sixteen scales, then sixteen offsets unless these follow from the scales.
 enum Scales {
     /// All of them are half-precision numbers, as in most formats.
     Half(Vec<f16>),
@@ -59,18 +61,39 @@ enum Scales {
 
 /// One panel's part of [`Scales`].
 #[derive(Clone, Copy)]
-pub(crate) enum ScalesRef<'a> {
+pub(crate) struct ScalesRef<'a> {
+    pub(crate) numbers: Numbers<'a>,
+    /// The code that stands for 0, where offsets follow from scales.
+    pub(crate) zero: Option<f32>,
+}
+
+/// Scales, and offsets where there are any.
+#[derive(Clone, Copy)]
+pub(crate) enum Numbers<'a> {
     Half(&'a [f16]),
     Full(&'a [f32]),
+}
+
+/// Numbers per group.
+pub(crate) const fn numbers_per_group(zero: Option<f32>) -> usize {
+    match zero {
+        Some(_) => LANES,
+        None => 2 * LANES,
+    }
 }
 
 impl ScalesRef<'_> {
     /// The scale and the offset of one row in one group.
     pub(crate) fn affine(self, group: usize, lane: usize) -> Affine {
-        let at = group * 2 * LANES + lane;
-        match self {
-            Self::Half(values) => [values[at].to_f32(), values[at + LANES].to_f32()],
-            Self::Full(values) => [values[at], values[at + LANES]],
+        let number = |at: usize| match self.numbers {
+            Numbers::Half(values) => values[at].to_f32(),
+            Numbers::Full(values) => values[at],
+        };
+        let at = group * numbers_per_group(self.zero) + lane;
+        let scale = number(at);
+        match self.zero {
+            Some(zero) => [scale, -zero * scale],
+            None => [scale, number(at + LANES)],
         }
     }
 }
@@ -120,7 +143,8 @@ impl QuantMatrix {
         let groups = columns / layout.group;
         let panels = rows.div_ceil(LANES);
         let mut codes = vec![0u8; panels * groups * layout.group_bytes()];
-        let len = panels * groups * 2 * LANES;
+        let zero = format.zero();
+        let len = panels * groups * numbers_per_group(zero);
         let stored = Stored {
             format,
             shape: [rows, columns],
@@ -151,6 +175,7 @@ impl QuantMatrix {
             layout,
             codes,
             scales,
+            zero,
         })
     }
 
@@ -197,14 +222,18 @@ impl QuantMatrix {
     pub(crate) fn panel(&self, index: usize) -> QuantPanel<'_> {
         let groups = self.columns / self.layout.group;
         let bytes = groups * self.layout.group_bytes();
-        let count = groups * 2 * LANES;
+        let count = groups * numbers_per_group(self.zero);
+        let numbers = match &self.scales {
+            Scales::Half(values) => Numbers::Half(&values[index * count..][..count]),
+            Scales::Full(values) => Numbers::Full(&values[index * count..][..count]),
+        };
         QuantPanel {
             layout: self.layout,
             groups,
             codes: &self.codes[index * bytes..][..bytes],
-            scales: match &self.scales {
-                Scales::Half(values) => ScalesRef::Half(&values[index * count..][..count]),
-                Scales::Full(values) => ScalesRef::Full(&values[index * count..][..count]),
+            scales: ScalesRef {
+                numbers,
+                zero: self.zero,
             },
         }
     }
@@ -230,11 +259,13 @@ impl Stored<'_> {
         let [rows, columns] = self.shape;
         let groups = columns / self.layout.group;
         let panel_bytes = groups * self.layout.group_bytes();
-        let panel_scales = groups * 2 * LANES;
+        let per_group = numbers_per_group(self.format.zero());
+        let panel_scales = groups * per_group;
         let row_bytes = self.bytes.len() / rows.max(1);
         let (codes, scales) = (Shared::new(codes), Shared::new(scales));
         cpu.for_ranges(rows.div_ceil(LANES), 4, |range| {
-            let mut row_codes = vec![0u8; columns];
+            let paired = self.format.paired_codes_at();
+            let mut row_codes = vec![0u8; if paired.is_none() { columns } else { 0 }];
             let mut row_groups = vec![[0f32; 2]; groups];
             for panel in range {
                 // SAFETY: each panel is visited once, so the parts are disjoint.
@@ -244,18 +275,38 @@ impl Stored<'_> {
                     unsafe { scales.part(panel * panel_scales..(panel + 1) * panel_scales) };
                 for row in panel * LANES..((panel + 1) * LANES).min(rows) {
                     let stored = &self.bytes[row * row_bytes..][..row_bytes];
-                    self.format
-                        .decode_row(stored, &mut row_codes, &mut row_groups);
                     let lane = row % LANES;
-                    place_row(self.layout, lane, &row_codes, codes);
-                    let places = scales.chunks_exact_mut(2 * LANES);
+                    if let Some(at) = paired {
+                        self.format.decode_scales(stored, &mut row_groups);
+                        let blocks = stored.chunks_exact(self.format.block_bytes());
+                        place_pairs(lane, blocks.map(|block| &block[at..]), codes);
+                    } else {
+                        self.format
+                            .decode_row(stored, &mut row_codes, &mut row_groups);
+                        place_row(self.layout, lane, &row_codes, codes);
+                    }
+                    let places = scales.chunks_exact_mut(per_group);
                     for (&[scale, offset], out) in row_groups.iter().zip(places) {
                         out[lane] = narrow(scale);
-                        out[lane + LANES] = narrow(offset);
+                        if let Some(out) = out.get_mut(lane + LANES) {
+                            *out = narrow(offset);
+                        }
                     }
                 }
             }
         });
+    }
+}
+
+/// Places a row's codes from blocks that hold them as lines of the 4-bit layout do: column `p` in the low
+/// half of byte `p`, column `p + 16` in the high half.
+fn place_pairs<'a>(lane: usize, blocks: impl Iterator<Item = &'a [u8]>, panel: &mut [u8]) {
+    for (block, out) in blocks.zip(panel.chunks_exact_mut(16 * LANES)) {
+        let (quads, _) = block.as_chunks::<4>();
+        let (out, _) = out.as_chunks_mut::<4>();
+        for (line, quad) in quads.iter().take(4).enumerate() {
+            out[line * LANES + lane] = *quad;
+        }
     }
 }
 

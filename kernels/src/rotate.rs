@@ -8,6 +8,7 @@ use crate::{Cpu, KvCache, RopeTable, shared::Shared};
 pub struct Placement {
     positions: Vec<usize>,
     slots: Vec<usize>,
+    sorted: Vec<usize>,
 }
 
 impl Placement {
@@ -17,12 +18,26 @@ impl Placement {
     /// When two rows have the same slot.
     #[must_use]
     pub fn new(rows: impl Iterator<Item = (usize, usize)>) -> Self {
-        let (positions, slots): (Vec<_>, Vec<_>) = rows.unzip();
-        let mut sorted = slots.clone();
-        sorted.sort_unstable();
-        let twice = sorted.windows(2).find(|pair| pair[0] == pair[1]);
+        let mut placement = Self::default();
+        placement.set(rows);
+        placement
+    }
+
+    /// [`Self::new`] in place of what was there, in the same memory.
+    ///
+    /// # Panics
+    /// When two rows have the same slot.
+    pub fn set(&mut self, rows: impl Iterator<Item = (usize, usize)>) {
+        self.positions.clear();
+        self.slots.clear();
+        for (position, slot) in rows {
+            self.positions.push(position);
+            self.slots.push(slot);
+        }
+        self.sorted.clone_from(&self.slots);
+        self.sorted.sort_unstable();
+        let twice = self.sorted.windows(2).find(|pair| pair[0] == pair[1]);
         assert!(twice.is_none(), "two rows write the same slot: {twice:?}");
-        Self { positions, slots }
     }
 
     /// Rows.

@@ -4,7 +4,7 @@
 mod reference;
 
 use formwork_kernels::{
-    AddNorm, AttentionShape, Cpu, CpuOptions, Isa, KvCache, KvShape, Placement, QuantRows,
+    AddNorm, AttentionShape, Cpu, CpuOptions, Isa, KvCache, KvDtype, KvShape, Placement, QuantRows,
     RopeStyle, RopeTable, RotateAndStore, Segment, add_assign, attention, rms_norm, silu_mul,
     silu_mul_quantized,
 };
@@ -62,11 +62,16 @@ fn fused_operations_give_the_bits_of_their_parts() {
 
 #[test]
 fn rotating_and_storing_at_once_is_the_same_as_row_by_row() {
+    KvDtype::ALL.into_iter().for_each(rotate_and_store);
+}
+
+fn rotate_and_store(dtype: KvDtype) {
     let kv = KvShape {
         blocks: 3,
         block_size: 16,
         kv_heads: 2,
         head_dim: 16,
+        dtype,
     };
     let (heads, rows) = (4, 40);
     let (queries, keys) = (heads * kv.head_dim, kv.kv_heads * kv.head_dim);

@@ -1,12 +1,13 @@
 //! Each kernel against double precision, on every instruction set, and the two promises of the crate:
 //! the same bits on all paths, the same bits whatever the batch.
 
+#[allow(dead_code)] // Shared with the other tests of kernels.
 mod reference;
 
 use formwork_kernels::{
-    AttentionShape, BlockFormat, Cpu, CpuOptions, DenseMatrix, DenseValues, Input, Isa, KvCache,
-    KvShape, Matrix, QuantMatrix, QuantRows, RopeStyle, RopeTable, Segment, attention, product,
-    rms_norm, silu_mul,
+    BlockFormat, Cpu, CpuOptions, DenseMatrix, DenseValues, Input, Isa, Matrix, PANEL_OUTPUTS,
+    Pick, QuantMatrix, QuantRows, RopeStyle, RopeTable, product, product_picked, rms_norm,
+    silu_mul,
 };
 use half::bf16;
 use proptest::prelude::*;
@@ -164,6 +165,37 @@ fn several_matrices_are_one_after_the_other() {
 }
 
 #[test]
+fn picked_outputs_are_those_of_the_whole_product_and_others_are_left_alone() {
+    let rows = 5;
+    for (matrix, outputs) in [
+        (quant(BlockFormat::Q8_0, [83, 64], 3), 83),
+        (quant(BlockFormat::Q4_1, [16, 64], 4), 16),
+    ] {
+        let values = &Numbers::new(13).take(rows * 64)[..];
+        for cpu in cpus() {
+            let whole = multiply(&cpu, &[&matrix], values);
+            let quantized = &QuantRows::of(&cpu, 64, values);
+            let input = Input { values, quantized };
+            let all = (0..rows).flat_map(|row| (0..6).map(move |panel| Pick { row, panel }));
+            let picks: Vec<Pick> = all
+                .filter(|pick| (pick.row * 7 + pick.panel) % 3 != 1)
+                .filter(|pick| pick.panel * PANEL_OUTPUTS < outputs)
+                .collect();
+            let mut out = vec![7.0; rows * outputs];
+            product_picked(&cpu, &matrix, input, &picks, &mut out);
+            for (index, (&got, &want)) in out.iter().zip(&whole).enumerate() {
+                let (row, panel) = (index / outputs, index % outputs / PANEL_OUTPUTS);
+                let want = match picks.contains(&Pick { row, panel }) {
+                    true => want,
+                    false => 7.0,
+                };
+                assert_eq!(got.to_bits(), want.to_bits(), "row {row}, panel {panel}");
+            }
+        }
+    }
+}
+
+#[test]
 fn norms_and_gates_are_right_and_the_same_on_every_path() {
     for n in [1, 16, 37, 576] {
         let x = Numbers::new(n as u64).take(3 * n);
@@ -208,104 +240,6 @@ fn rotation_turns_pairs_by_position_times_frequency() {
     }
 }
 
-/// A cache with random keys and values for sequences of the given lengths, and their block tables.
-struct Scene {
-    cache: KvCache,
-    tables: Vec<Vec<u32>>,
-    lengths: Vec<usize>,
-    queries: Vec<f32>,
-}
-
-const HEADS: usize = 6;
-const KV: KvShape = KvShape {
-    blocks: 40,
-    block_size: 32,
-    kv_heads: 2,
-    head_dim: 48,
-};
-
-impl Scene {
-    fn new(lengths: &[usize]) -> Self {
-        let mut numbers = Numbers::new(17);
-        let mut cache = KvCache::new(KV);
-        let mut blocks = (0..KV.blocks as u32).rev();
-        let mut tables = Vec::new();
-        for &length in lengths {
-            let table: Vec<u32> = blocks.by_ref().take(length.div_ceil(32)).collect();
-            for position in 0..length {
-                let slot = table[position / 32] as usize * 32 + position % 32;
-                let width = KV.kv_heads * KV.head_dim;
-                cache.write(slot, &numbers.take(width), &numbers.take(width));
-            }
-            tables.push(table);
-        }
-        let queries = numbers.take(lengths.iter().sum::<usize>() * HEADS * KV.head_dim);
-        Self {
-            cache,
-            tables,
-            lengths: lengths.to_vec(),
-            queries,
-        }
-    }
-
-    /// The last `rows[i]` positions of each sequence, in one call.
-    fn attend(&self, cpu: &Cpu, which: &[usize], rows: &[usize]) -> Vec<f32> {
-        let width = HEADS * KV.head_dim;
-        let (mut segments, mut queries) = (Vec::new(), Vec::new());
-        for (&index, &rows) in which.iter().zip(rows) {
-            let before: usize = self.lengths[..index].iter().sum();
-            let start = self.lengths[index] - rows;
-            segments.push(Segment {
-                first_row: queries.len() / width,
-                rows,
-                start,
-                table: &self.tables[index],
-            });
-            queries.extend_from_slice(&self.queries[(before + start) * width..][..rows * width]);
-        }
-        let shape = AttentionShape {
-            heads: HEADS,
-            stride: width,
-            scale: 0.3,
-        };
-        let mut out = vec![f32::NAN; queries.len()];
-        attention(cpu, shape, &self.cache, &segments, &queries, &mut out);
-        out
-    }
-}
-
-#[test]
-fn attention_is_right_and_the_same_on_every_path() {
-    // The last one spans several of the stretches that the softmax is merged over.
-    let lengths = [1, 16, 17, 70, 300];
-    let scene = Scene::new(&lengths);
-    let mut numbers = Numbers::new(17);
-    let width = KV.kv_heads * KV.head_dim;
-    let mut want = Vec::new();
-    let contexts: Vec<_> = lengths
-        .iter()
-        .map(|&length| reference::context(&mut numbers, length, width))
-        .collect();
-    let mut queries = scene.queries.chunks_exact(HEADS * KV.head_dim);
-    for context in &contexts {
-        for position in 0..context.len() {
-            let query = queries.next().unwrap();
-            want.extend(reference::attend(
-                query,
-                &context[..=position],
-                KV.head_dim,
-                0.3,
-            ));
-        }
-    }
-    let mut first: Option<Vec<u32>> = None;
-    for cpu in cpus() {
-        let got = scene.attend(&cpu, &[0, 1, 2, 3, 4], &lengths);
-        close(&got, &want, 1e-4, "attention");
-        assert_eq!(first.get_or_insert(bits(&got)), &bits(&got));
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 40,
@@ -329,31 +263,6 @@ proptest! {
         for (&index, got) in order.iter().zip(together.chunks_exact(outputs)) {
             let alone = multiply(&alone_cpu, &[&matrix], row(index));
             prop_assert_eq!(bits(got), bits(&alone));
-        }
-    }
-
-    #[test]
-    fn a_row_of_attention_does_not_depend_on_its_batch(
-        order in Just(vec![0usize, 1, 2, 3]).prop_shuffle(),
-        take in 1usize..5,
-        threads in 1usize..4,
-    ) {
-        let lengths = [5, 300, 33, 129];
-        let scene = Scene::new(&lengths);
-        let which = &order[..take.min(4)];
-        let rows: Vec<usize> = which.iter().map(|&index| lengths[index]).collect();
-        let together = scene.attend(&cpu(Isa::best(), threads), which, &rows);
-        let alone_cpu = cpu(Isa::best(), 1);
-        let width = HEADS * KV.head_dim;
-        let mut rest = &together[..];
-        for &index in which {
-            let (got, after) = rest.split_at(lengths[index] * width);
-            rest = after;
-            // The whole sequence at once, its second half, and its last row.
-            for rows in [lengths[index], lengths[index] / 2, 1] {
-                let alone = scene.attend(&alone_cpu, &[index], &[rows]);
-                prop_assert_eq!(bits(&got[got.len() - rows * width..]), bits(&alone));
-            }
         }
     }
 }

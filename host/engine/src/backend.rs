@@ -20,14 +20,15 @@ pub trait Backend: Send {
     /// When the step cannot be started; no row has then changed any block.
     fn launch(&mut self, input: StepInput) -> Result<Ticket, BackendError>;
 
-    /// Blocks until the step's logits exist.
+    /// Blocks until the step's logits exist, but for those that a backend leaves until masks are known.
     ///
     /// # Errors
     /// When the forward pass failed; the blocks written by it hold nothing of value.
     fn wait(&mut self, ticket: &Ticket) -> Result<(), BackendError>;
 
     /// Samples one token for each of `rows`, in their order, and ends the step. `rows` may leave out rows
-    /// of the input whose mask was late: their logits are dropped, their KV entries stay valid.
+    /// of the input whose mask was late: their logits are dropped, their KV entries stay valid. Log-probabilities
+    /// need all logits, so rows that ask for them are not [`WantedLogits::Masked`].
     ///
     /// # Errors
     /// When the step failed as a whole. A row under whose mask nothing can be sampled is not an error:
@@ -69,8 +70,29 @@ pub struct Row {
     /// The sequence's block table: position `p` lives in `table[p / block_size]` at `p % block_size`.
     /// Covers `start + tokens.len()` positions at least.
     pub table: Vec<BlockId>,
-    /// Whether the logits after the last token are wanted.
-    pub wants_logits: bool,
+    /// Which logits after the last token are wanted.
+    pub logits: WantedLogits,
+}
+
+/// Which logits a row is to give.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WantedLogits {
+    /// None: the row only fills the cache.
+    #[default]
+    None,
+    /// Those of all tokens.
+    All,
+    /// Those that the mask of the row's [`SampleRow`] allows. It comes with [`Backend::finish`], and a backend
+    /// may leave them until then: where a mask allows few tokens, few logits need computing.
+    Masked,
+}
+
+impl Row {
+    /// Whether the row may be sampled.
+    #[must_use]
+    pub fn samples(&self) -> bool {
+        self.logits != WantedLogits::None
+    }
 }
 
 /// Proof that a step is under way. Made by [`Backend::launch`], used up by [`Backend::finish`].

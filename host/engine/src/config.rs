@@ -106,12 +106,12 @@ pub struct Stats {
     pub sequences_finished: u64,
     /// Sequences that failed.
     pub sequences_failed: u64,
-    /// Time spent waiting for logits, microseconds.
+    /// Time spent waiting for the forward pass, microseconds.
     pub forward_us: u64,
     /// Time spent waiting for masks after the logits were there, microseconds.
     pub mask_wait_us: u64,
     /// Time spent waiting for constraints before planning, microseconds.
     pub plan_wait_us: u64,
-    /// Time spent sampling, microseconds.
+    /// Time spent on logits that had to wait for masks and on sampling, microseconds.
     pub sample_us: u64,
 }

@@ -21,6 +21,7 @@ mod workers;
 
 pub use backend::{
     Backend, BackendError, BlockId, Capacity, Row, SampleRow, Sampled, StepInput, Ticket,
+    WantedLogits,
 };
 pub use config::{Clock, EngineConfig, Stats};
 pub use constraint::{After, Constraint, ConstraintError, Edit, FailureKind};

@@ -6,8 +6,14 @@
 use crate::{SampleRow, Sampled, Sampling, TokenId};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::collections::HashMap;
+
+thread_local! {
+    /// Memory for the candidates of a draw: a whole vocabulary's would be mapped and unmapped each time.
+    static CANDIDATES: RefCell<Vec<(TokenId, f32)>> = const { RefCell::new(Vec::new()) };
+}
 
 /// Samples from `logits` (one per vocabulary entry; changed in place by penalties and bias).
 ///
@@ -20,7 +26,10 @@ pub fn sample(logits: &mut [f32], row: &SampleRow<'_>) -> Sampled {
     let token = if sampling.temperature <= 0.0 {
         argmax(logits, row)
     } else {
-        draw(candidates(logits, row), row)
+        CANDIDATES.with_borrow_mut(|kept| {
+            candidates(logits, row, kept);
+            draw(kept, row)
+        })
     };
     let mut sampled = Sampled {
         token,
@@ -137,22 +146,21 @@ fn argmax(logits: &[f32], row: &SampleRow<'_>) -> Option<TokenId> {
     best.map(|(token, _)| token)
 }
 
-/// Allowed tokens with their unnormalised probabilities after temperature.
-fn candidates(logits: &[f32], row: &SampleRow<'_>) -> Vec<(TokenId, f32)> {
-    let mut kept = Vec::new();
+/// Fills `kept` with the allowed tokens and their unnormalised probabilities after temperature.
+fn candidates(logits: &[f32], row: &SampleRow<'_>, kept: &mut Vec<(TokenId, f32)>) {
+    kept.clear();
     let mut max = f32::NEG_INFINITY;
     for_each_allowed(logits, row, |token, logit| {
         max = max.max(logit);
         kept.push((token, logit));
     });
     let temperature = row.sampling.temperature;
-    for (_, weight) in &mut kept {
+    for (_, weight) in kept {
         *weight = ((*weight - max) / temperature).exp();
     }
-    kept
 }
 
-fn draw(mut kept: Vec<(TokenId, f32)>, row: &SampleRow<'_>) -> Option<TokenId> {
+fn draw(kept: &mut Vec<(TokenId, f32)>, row: &SampleRow<'_>) -> Option<TokenId> {
     let Sampling {
         top_k,
         top_p,
@@ -165,7 +173,7 @@ fn draw(mut kept: Vec<(TokenId, f32)>, row: &SampleRow<'_>) -> Option<TokenId> {
         kept.truncate(top_k);
     }
     if top_p < 1.0 {
-        keep_nucleus(&mut kept, top_p);
+        keep_nucleus(kept, top_p);
     }
     if min_p > 0.0 {
         // The likeliest weighs 1 by construction: weights are relative to it.
@@ -179,7 +187,7 @@ fn draw(mut kept: Vec<(TokenId, f32)>, row: &SampleRow<'_>) -> Option<TokenId> {
     let unit = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
     let mut left = unit * total;
     let mut last = None;
-    for (token, weight) in kept {
+    for &(token, weight) in &*kept {
         if weight <= 0.0 {
             continue;
         }
@@ -198,23 +206,16 @@ fn keep_nucleus(kept: &mut Vec<(TokenId, f32)>, top_p: f32) {
     let total: f64 = kept.iter().map(|&(_, w)| f64::from(w)).sum();
     // Candidates below this share cannot be needed: all of them together weigh less than 1 - top_p.
     let floor = f64::from(1.0 - top_p) * total / kept.len().max(1) as f64;
-    let mut likely: Vec<_> = kept
-        .iter()
-        .copied()
-        .filter(|&(_, w)| f64::from(w) >= floor)
-        .collect();
-    likely.sort_unstable_by(descending);
+    kept.retain(|&(_, w)| f64::from(w) >= floor);
+    kept.sort_unstable_by(descending);
     let mut sum = 0.0;
-    let mut count = 0;
-    for &(_, weight) in &likely {
-        count += 1;
+    let enough = |&(_, weight): &(TokenId, f32)| {
         sum += f64::from(weight);
-        if sum >= f64::from(top_p) * total {
-            break;
-        }
+        sum >= f64::from(top_p) * total
+    };
+    if let Some(last) = kept.iter().position(enough) {
+        kept.truncate(last + 1);
     }
-    likely.truncate(count);
-    *kept = likely;
 }
 
 /// Likeliest first; equal weights by id, so that selections are deterministic.

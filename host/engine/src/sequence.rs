@@ -3,7 +3,7 @@
 use crate::kv::{BlockHash, BlockPool, block_hash};
 use crate::{
     BlockId, Chunk, Constraint, Edit, EmittedToken, Event, FinishReason, Request, Sampling, SeqId,
-    SequenceError, SimpleVob, Sink, TokTrie, TokenId, TokenLogprob, Usage,
+    SequenceError, SimpleVob, Sink, TokTrie, TokenId, TokenLogprob, Usage, WantedLogits,
 };
 use std::sync::Arc;
 
@@ -121,6 +121,15 @@ impl Sequence {
     /// taking in a token, the last position must wait: an edit may yet replace it.
     pub(crate) fn may_sample(&self) -> bool {
         !matches!(self.guide, Guide::Advancing)
+    }
+
+    /// The logits it samples from.
+    pub(crate) fn wanted_logits(&self) -> WantedLogits {
+        match self.guide {
+            Guide::Free => WantedLogits::All,
+            _ if self.sampling.logprobs.is_some() => WantedLogits::All,
+            _ => WantedLogits::Masked,
+        }
     }
 
     /// Positions that can be run now.

@@ -7,7 +7,7 @@ use crate::sequence::{Guide, Rank};
 use crate::workers::Job;
 use crate::{
     BackendError, FinishReason, Row, SampleRow, Sampled, Sampling, SequenceError, SimpleVob,
-    StepInput, Ticket, TokenLogprob,
+    StepInput, Ticket, TokenLogprob, WantedLogits,
 };
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl Core {
             .iter()
             .copied()
             .enumerate()
-            .filter(|&(row, _)| input.rows.get(row).is_some_and(|r| r.wants_logits))
+            .filter(|&(row, _)| input.rows.get(row).is_some_and(Row::samples))
             .collect();
         self.stats.steps += 1;
         self.stats.tokens_computed += plan.iter().map(|p| p.tokens as u64).sum::<u64>();
@@ -75,7 +75,10 @@ impl Core {
                 tokens: sequence.tokens[planned.start..end].to_vec(),
                 start: planned.start,
                 table: sequence.table.clone(),
-                wants_logits: end == sequence.tokens.len() && sequence.may_sample(),
+                logits: match end == sequence.tokens.len() && sequence.may_sample() {
+                    true => sequence.wanted_logits(),
+                    false => WantedLogits::None,
+                },
             })
         });
         StepInput {

@@ -1,7 +1,8 @@
 //! A scripted backend: real block tables, invented logits. For tests of the engine and of what drives it.
 
 use crate::{
-    Backend, BackendError, Capacity, SampleRow, Sampled, StepInput, Ticket, TokenId, sample,
+    Backend, BackendError, Capacity, SampleRow, Sampled, StepInput, Ticket, TokenId, WantedLogits,
+    sample,
 };
 
 /// Computes logits as a function of the context *as read back through the block table*, so that a wrong
@@ -11,8 +12,18 @@ pub struct Scripted<F> {
     logits: F,
     /// The "keys and values": the token written at each slot.
     slots: Vec<Option<TokenId>>,
-    step: Option<(u64, Vec<Vec<f32>>)>,
+    /// Number and rows of the step under way.
+    step: Option<(u64, Vec<RowLogits>)>,
     steps: u64,
+}
+
+/// What a row gave.
+#[derive(Default)]
+struct RowLogits {
+    /// Empty when none were wanted.
+    logits: Vec<f32>,
+    /// Whether a mask will come for them.
+    masked: bool,
 }
 
 impl<F: FnMut(&[TokenId]) -> Vec<f32> + Send> Scripted<F> {
@@ -70,8 +81,8 @@ impl<F: FnMut(&[TokenId]) -> Vec<f32> + Send> Backend for Scripted<F> {
             for (i, &token) in row.tokens.iter().enumerate() {
                 self.slots[slot(row.start + i)?] = Some(token);
             }
-            if !row.wants_logits {
-                all.push(Vec::new());
+            if !row.samples() {
+                all.push(RowLogits::default());
                 continue;
             }
             let mut context = Vec::with_capacity(row.start + row.tokens.len());
@@ -81,7 +92,10 @@ impl<F: FnMut(&[TokenId]) -> Vec<f32> + Send> Backend for Scripted<F> {
                     BackendError::InvalidInput(format!("position {position} was never written"))
                 })?);
             }
-            all.push((self.logits)(&context));
+            all.push(RowLogits {
+                logits: (self.logits)(&context),
+                masked: row.logits == WantedLogits::Masked,
+            });
         }
         self.steps += 1;
         self.step = Some((self.steps, all));
@@ -104,12 +118,27 @@ impl<F: FnMut(&[TokenId]) -> Vec<f32> + Send> Backend for Scripted<F> {
         };
         rows.iter()
             .map(|row| match logits.get_mut(row.row) {
-                Some(logits) if !logits.is_empty() => Ok(sample(logits, row)),
+                Some(RowLogits { logits, masked }) if !logits.is_empty() => {
+                    if *masked {
+                        spoil(logits, row);
+                    }
+                    Ok(sample(logits, row))
+                }
                 _ => Err(BackendError::InvalidInput(format!(
                     "row {} has no logits",
                     row.row
                 ))),
             })
             .collect()
+    }
+}
+
+/// What a backend leaves out for a masked row is no logit: whoever looks at it finds the likeliest token.
+fn spoil(logits: &mut [f32], row: &SampleRow<'_>) {
+    let Some(mask) = &row.mask else { return };
+    for (token, logit) in logits.iter_mut().enumerate() {
+        if token >= mask.len() || !mask.is_allowed(token as TokenId) {
+            *logit = 1e30;
+        }
     }
 }

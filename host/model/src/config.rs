@@ -1,7 +1,7 @@
 //! The shape of a model.
 
 use crate::ModelError;
-use formwork_kernels::RopeStyle;
+use formwork_kernels::{KvDtype, KvShape, RopeStyle};
 use std::f64::consts::TAU;
 
 /// Families of models; they differ in names of settings and in small things of the forward pass.
@@ -151,6 +151,18 @@ impl ModelConfig {
 
     pub(crate) fn kv_width(&self) -> usize {
         self.kv_heads * self.head_dim
+    }
+
+    /// Bytes of one token's keys and values, of all layers.
+    pub(crate) fn kv_bytes_per_token(&self, dtype: KvDtype) -> usize {
+        let layer = KvShape {
+            blocks: 1,
+            block_size: 16,
+            kv_heads: self.kv_heads,
+            head_dim: self.head_dim,
+            dtype,
+        };
+        self.layers * layer.position_bytes()
     }
 }
 

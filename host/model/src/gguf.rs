@@ -1,25 +1,24 @@
 //! GGUF files: metadata, vocabulary and tensors.
 
+use crate::ModelError;
 use crate::config::{Architecture, ModelConfig, RopeConfig, RopeScaling};
+use crate::floats::{FloatType, dense_matrix, to_f32};
 use crate::model::Progress;
 use crate::tokenizer::{GgufVocabulary, TokenType};
 use crate::weights::{Role, TensorSource};
-use crate::{ModelError, Tokenizer};
 use candle_core::quantized::GgmlDType;
 use candle_core::quantized::gguf_file::{Content, TensorInfo, Value};
-use formwork_kernels::{
-    BlockFormat, Cpu, DenseMatrix, DenseValues, Matrix, QuantMatrix, RopeStyle,
-};
-use half::{bf16, f16};
+use formwork_kernels::{BlockFormat, Cpu, MappedFile, Matrix, QuantMatrix, RopeStyle};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io::Cursor;
+use std::ops::Range;
+use std::path::Path;
 
-/// An opened file; tensors are read one by one, so that the weights are in memory once.
+/// An opened file. Tensors are packed one by one straight from the mapping, whose pages are then let go, so
+/// that the weights are in memory once.
 pub(crate) struct GgufFile<'a> {
-    path: PathBuf,
-    file: BufReader<File>,
+    map: MappedFile,
     content: Content,
     cpu: &'a Cpu,
     progress: Progress<'a>,
@@ -35,15 +34,17 @@ impl<'a> GgufFile<'a> {
             path: path.to_owned(),
             source,
         };
-        let mut file = BufReader::with_capacity(1 << 20, File::open(path).map_err(io)?);
-        let content = Content::read(&mut file).map_err(|error| ModelError::Format {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
-        progress.total = content.tensor_infos.values().map(stored_bytes).sum();
+        let file = File::open(path).map_err(io)?;
+        let map = MappedFile::new(&file).map_err(io)?;
+        let content =
+            Content::read(&mut Cursor::new(map.bytes())).map_err(|error| ModelError::Format {
+                path: path.to_owned(),
+                reason: error.to_string(),
+            })?;
+        let stored = content.tensor_infos.values().map(stored_bytes);
+        progress.total = stored.fold(0, u64::saturating_add);
         Ok(Self {
-            path: path.to_owned(),
-            file,
+            map,
             content,
             cpu,
             progress,
@@ -156,32 +157,40 @@ impl<'a> GgufFile<'a> {
         }
     }
 
-    fn array(&self, key: &str) -> Result<&[Value], ModelError> {
-        match self.content.metadata.get(key) {
+    /// Takes an array out of the metadata: vocabularies are large, and nobody needs them twice.
+    fn take_array(&mut self, key: &str) -> Result<Vec<Value>, ModelError> {
+        match self.content.metadata.remove(key) {
             Some(Value::Array(values)) => Ok(values),
             Some(_) => Err(ModelError::config(key, "is no array")),
-            None => Ok(&[]),
+            None => Ok(Vec::new()),
         }
     }
 
-    fn texts(&self, key: &str) -> Result<Vec<String>, ModelError> {
-        let texts = self.array(key)?.iter().map(|value| match value {
-            Value::String(text) => Ok(text.clone()),
+    fn take_texts(&mut self, key: &str) -> Result<Vec<String>, ModelError> {
+        let texts = self.take_array(key)?.into_iter().map(|value| match value {
+            Value::String(text) => Ok(text),
             _ => Err(ModelError::config(key, "has an entry that is no text")),
         });
         texts.collect()
     }
 
-    pub(crate) fn tokenizer(&self) -> Result<Tokenizer, ModelError> {
-        let tokens = self.texts("tokenizer.ggml.tokens")?;
+    /// Takes the vocabulary out of the metadata.
+    pub(crate) fn take_vocabulary(&mut self) -> Result<GgufVocabulary, ModelError> {
+        let tokens = self.take_texts("tokenizer.ggml.tokens")?;
+        let merges = self.take_texts("tokenizer.ggml.merges")?;
         let key = "tokenizer.ggml.token_type";
-        let types = self.array(key)?.iter().map(|value| {
+        let types = self.take_array(key)?;
+        let types = types.iter().map(|value| {
             integer(value)
                 .and_then(TokenType::from_number)
                 .ok_or_else(|| ModelError::config(key, format!("{value:?} is no token type")))
         });
-        let scores = self.array("tokenizer.ggml.scores")?.iter();
-        let scores = scores.map(|value| value.to_f32().unwrap_or(0.0)).collect();
+        let types = types.collect::<Result<_, _>>()?;
+        let scores = self.take_array("tokenizer.ggml.scores")?;
+        let scores = scores
+            .iter()
+            .map(|value| value.to_f32().unwrap_or(0.0))
+            .collect();
         let id = |name: &str| {
             let id = self.size(&format!("tokenizer.ggml.{name}_token_id"))?;
             u32::try_from(id).ok()
@@ -191,19 +200,18 @@ impl<'a> GgufFile<'a> {
             _ => None,
         };
         let text = |name: &str| self.string(&format!("tokenizer.ggml.{name}"));
-        GgufVocabulary {
+        Ok(GgufVocabulary {
             model: text("model").unwrap_or_default().to_owned(),
             pre: text("pre").unwrap_or("default").to_owned(),
-            types: types.collect::<Result<_, _>>()?,
+            types,
             tokens,
             scores,
-            merges: self.texts("tokenizer.ggml.merges")?,
+            merges,
             bos: id("bos"),
             end: id("eos").into_iter().chain(id("eot")).collect(),
             add_bos: flag("add_bos_token"),
             add_space_prefix: flag("add_space_prefix"),
-        }
-        .build()
+        })
     }
 
     fn info(&self, name: &str) -> Result<&TensorInfo, ModelError> {
@@ -213,30 +221,30 @@ impl<'a> GgufFile<'a> {
             .ok_or_else(|| ModelError::tensor(name, "is missing"))
     }
 
-    /// Type and bytes of a tensor of a known shape.
-    fn read(&mut self, name: &str, shape: &[usize]) -> Result<(GgmlDType, Vec<u8>), ModelError> {
+    /// Type of a tensor of a known shape, and where its bytes lie in the file.
+    fn find(&self, name: &str, shape: &[usize]) -> Result<(GgmlDType, Range<usize>), ModelError> {
         let info = self.info(name)?;
         if info.shape.dims() != shape {
             let reason = format!("has shape {:?}, expected {shape:?}", info.shape.dims());
             return Err(ModelError::tensor(name, reason));
         }
-        let (dtype, len) = (info.ggml_dtype, stored_bytes(info));
-        let at = self.content.tensor_data_offset.checked_add(info.offset);
-        let at = at.ok_or_else(|| ModelError::tensor(name, "has an impossible offset"))?;
-        let io = |source| ModelError::Io {
-            path: self.path.clone(),
-            source,
-        };
-        let size = self.file.get_ref().metadata().map_err(io)?.len();
-        // Checked before the allocation, which a broken header could make huge.
-        if at.checked_add(len).is_none_or(|end| end > size) {
-            return Err(ModelError::tensor(name, "reaches past the end of the file"));
+        let start = self.content.tensor_data_offset.checked_add(info.offset);
+        let end = start.and_then(|start| start.checked_add(stored_bytes(info)));
+        let size = self.map.bytes().len() as u64;
+        match (start, end) {
+            (Some(start), Some(end)) if end <= size => {
+                let range = start as usize..end as usize;
+                self.map.will_need(range.clone());
+                Ok((info.ggml_dtype, range))
+            }
+            _ => Err(ModelError::tensor(name, "reaches past the end of the file")),
         }
-        self.file.seek(SeekFrom::Start(at)).map_err(io)?;
-        let mut bytes = vec![0; len as usize];
-        self.file.read_exact(&mut bytes).map_err(io)?;
-        self.progress.add(len);
-        Ok((dtype, bytes))
+    }
+
+    /// Notes that a tensor is done.
+    fn done(&mut self, range: Range<usize>) {
+        self.progress.add(range.len() as u64);
+        self.map.release(range);
     }
 }
 
@@ -259,7 +267,7 @@ fn stored_bytes(info: &TensorInfo) -> u64 {
         .shape
         .elem_count()
         .div_ceil(info.ggml_dtype.block_size());
-    (blocks * info.ggml_dtype.type_size()) as u64
+    blocks.saturating_mul(info.ggml_dtype.type_size()) as u64
 }
 
 fn block_format(dtype: GgmlDType) -> Option<BlockFormat> {
@@ -274,62 +282,6 @@ fn block_format(dtype: GgmlDType) -> Option<BlockFormat> {
         GgmlDType::Q6K => BlockFormat::Q6K,
         _ => return None,
     })
-}
-
-/// Little-endian numbers of a floating-point type, in single precision.
-pub(crate) fn to_f32(width: FloatType, bytes: &[u8]) -> Vec<f32> {
-    match width {
-        FloatType::F32 => {
-            let (numbers, _) = bytes.as_chunks::<4>();
-            numbers
-                .iter()
-                .map(|&bytes| f32::from_le_bytes(bytes))
-                .collect()
-        }
-        FloatType::F16 => {
-            let (numbers, _) = bytes.as_chunks::<2>();
-            numbers
-                .iter()
-                .map(|&bytes| f16::from_le_bytes(bytes).to_f32())
-                .collect()
-        }
-        FloatType::Bf16 => {
-            let (numbers, _) = bytes.as_chunks::<2>();
-            numbers
-                .iter()
-                .map(|&bytes| bf16::from_le_bytes(bytes).to_f32())
-                .collect()
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FloatType {
-    F32,
-    F16,
-    Bf16,
-}
-
-/// A dense matrix: bf16 stays as it is, anything else becomes single precision.
-pub(crate) fn dense_matrix(
-    name: &str,
-    shape: [usize; 2],
-    kind: FloatType,
-    bytes: &[u8],
-) -> Result<Matrix, ModelError> {
-    let packed = if kind == FloatType::Bf16 {
-        let (numbers, _) = bytes.as_chunks::<2>();
-        let values: Vec<bf16> = numbers
-            .iter()
-            .map(|&bytes| bf16::from_le_bytes(bytes))
-            .collect();
-        DenseMatrix::pack(shape, &DenseValues::Bf16(&values))
-    } else {
-        DenseMatrix::pack(shape, &DenseValues::F32(&to_f32(kind, bytes)))
-    };
-    packed
-        .map(Matrix::Dense)
-        .map_err(|error| ModelError::tensor(name, error))
 }
 
 fn float_type(dtype: GgmlDType) -> Option<FloatType> {
@@ -382,19 +334,25 @@ impl TensorSource for GgufFile<'_> {
     }
 
     fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix, ModelError> {
-        let (dtype, bytes) = self.read(name, &shape)?;
-        if let Some(format) = block_format(dtype) {
-            return QuantMatrix::pack(self.cpu, format, shape, &bytes)
+        let (dtype, range) = self.find(name, &shape)?;
+        let bytes = &self.map.bytes()[range.clone()];
+        let matrix = if let Some(format) = block_format(dtype) {
+            QuantMatrix::pack(self.cpu, format, shape, bytes)
                 .map(Matrix::Quant)
-                .map_err(|error| ModelError::tensor(name, error));
-        }
-        let kind = float_type(dtype).ok_or_else(|| unsupported(name, dtype))?;
-        dense_matrix(name, shape, kind, &bytes)
+                .map_err(|error| ModelError::tensor(name, error))?
+        } else {
+            let kind = float_type(dtype).ok_or_else(|| unsupported(name, dtype))?;
+            dense_matrix(name, shape, kind, bytes)?
+        };
+        self.done(range);
+        Ok(matrix)
     }
 
     fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
-        let (dtype, bytes) = self.read(name, &[len])?;
+        let (dtype, range) = self.find(name, &[len])?;
         let kind = float_type(dtype).ok_or_else(|| unsupported(name, dtype))?;
-        Ok(to_f32(kind, &bytes))
+        let vector = to_f32(kind, &self.map.bytes()[range.clone()]);
+        self.done(range);
+        Ok(vector)
     }
 }

@@ -1,7 +1,7 @@
 //! Models in the Hugging Face layout: a directory of JSON files and safetensors.
 
 use crate::config::{Architecture, ModelConfig, RopeConfig, RopeScaling};
-use crate::gguf::{FloatType, dense_matrix, to_f32};
+use crate::floats::{FloatType, dense_matrix, to_f32};
 use crate::model::{ModelParts, Progress};
 use crate::tokenizer::JsonSettings;
 use crate::weights::{self, Role, TensorSource};

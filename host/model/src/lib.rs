@@ -7,6 +7,7 @@ mod chat;
 mod config;
 mod cpu;
 mod error;
+mod floats;
 mod gguf;
 mod hf;
 mod model;
@@ -20,5 +21,6 @@ pub use cpu::{
     profile_step,
 };
 pub use error::ModelError;
+pub use formwork_kernels::{KvDtype, release_freed_memory};
 pub use model::{LoadOptions, LoadProgress, Model, ModelInfo, ProgressFn};
 pub use tokenizer::{SpecialTokens, Tokenizer};

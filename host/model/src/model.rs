@@ -5,7 +5,7 @@ use crate::config::ModelConfig;
 use crate::gguf::GgufFile;
 use crate::weights::{self, Weights};
 use crate::{ModelError, Tokenizer, hf, tiny};
-use formwork_kernels::{Cpu, CpuOptions};
+use formwork_kernels::{Cpu, CpuOptions, KvDtype, release_freed_memory};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
@@ -81,7 +81,8 @@ pub struct ModelInfo {
     pub file_bytes: u64,
     /// Size of the packed weights in memory.
     pub weight_bytes: u64,
-    /// Size of one token's keys and values in the CPU backend's cache.
+    /// Size of one token's keys and values in the CPU backend's cache, in half precision; see
+    /// [`Model::kv_bytes_per_token`].
     pub kv_bytes_per_token: u64,
 }
 
@@ -115,11 +116,14 @@ impl Model {
         })
         .map_err(|error| ModelError::Backend(error.to_string()))?;
         let progress = Progress::new(options.progress.as_ref());
-        if path.is_dir() {
+        let model = if path.is_dir() {
             hf::load(path, progress)
         } else {
             load_gguf(path, &cpu, progress)
-        }
+        };
+        // The metadata's texts and the tokenizer's tables in the making: megabytes in small pieces.
+        release_freed_memory();
+        model
     }
 
     /// A small Llama with seeded random weights and a vocabulary of bytes, for tests: two layers, a
@@ -151,7 +155,7 @@ impl Model {
         info.layers = config.layers;
         info.hidden_size = config.hidden;
         info.weight_bytes = weights.bytes() as u64;
-        info.kv_bytes_per_token = (config.layers * config.kv_width() * 2 * 2) as u64;
+        info.kv_bytes_per_token = config.kv_bytes_per_token(KvDtype::F16) as u64;
         let text = |token: Option<u32>| {
             let bytes = token.and_then(|token| tokenizer.bytes(token));
             bytes.map_or_else(String::new, |bytes| String::from_utf8_lossy(&bytes).into())
@@ -176,6 +180,12 @@ impl Model {
     #[must_use]
     pub fn info(&self) -> ModelInfo {
         self.info.clone()
+    }
+
+    /// Bytes of one token's keys and values in the CPU backend's cache.
+    #[must_use]
+    pub fn kv_bytes_per_token(&self, dtype: KvDtype) -> usize {
+        self.config.kv_bytes_per_token(dtype)
     }
 
     /// Its vocabulary.
@@ -208,8 +218,20 @@ fn load_gguf(path: &Path, cpu: &Cpu, progress: Progress<'_>) -> Result<Model, Mo
         .len();
     let mut file = GgufFile::open(path, cpu, progress)?;
     let config = file.config()?;
-    let tokenizer = file.tokenizer()?;
-    let weights = weights::load(&mut file, &config)?;
+    let vocabulary = file.take_vocabulary()?;
+    // The two take about as long as each other.
+    let (tokenizer, weights) = std::thread::scope(|scope| {
+        let tokenizer = scope.spawn(|| {
+            let tokenizer = vocabulary.build();
+            // Early, so that the largest size the process ever has stays small.
+            release_freed_memory();
+            tokenizer
+        });
+        let weights = weights::load(&mut file, &config);
+        (tokenizer.join(), weights)
+    });
+    let tokenizer = tokenizer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let weights = weights?;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let info = ModelInfo {
         name: file.string("general.name").unwrap_or(&stem).to_owned(),

@@ -2,8 +2,8 @@
 
 mod support;
 
-use formwork_engine::{Backend, BackendError, Row, SampleRow, StepInput, Ticket};
-use formwork_model::{CpuBackend, CpuConfig, LoadOptions, Model, ModelError};
+use formwork_engine::{Backend, BackendError, Row, SampleRow, StepInput, Ticket, WantedLogits};
+use formwork_model::{CpuBackend, CpuConfig, KvDtype, LoadOptions, Model, ModelError};
 use std::sync::Arc;
 use support::greedy;
 
@@ -11,6 +11,7 @@ fn config() -> CpuConfig {
     CpuConfig {
         kv_blocks: 4,
         block_size: 16,
+        kv_dtype: KvDtype::F16,
         threads: 1,
         max_context: 48,
     }
@@ -25,7 +26,7 @@ fn row(tokens: &[u32], start: usize, table: &[u32]) -> Row {
         tokens: tokens.to_vec(),
         start,
         table: table.to_vec(),
-        wants_logits: true,
+        logits: WantedLogits::All,
     }
 }
 

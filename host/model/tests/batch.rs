@@ -3,7 +3,7 @@
 mod support;
 
 use formwork_engine::TokenId;
-use formwork_model::{Model, SpecialTokens};
+use formwork_model::{KvDtype, Model, SpecialTokens};
 use std::sync::Arc;
 use support::{Driver, greedy, smollm2};
 
@@ -25,12 +25,12 @@ fn prompts(model: &Model) -> Vec<Vec<TokenId>> {
         .collect()
 }
 
-fn batch_is_one_by_one(model: &Arc<Model>, count: usize) {
+fn batch_is_one_by_one(model: &Arc<Model>, kv_dtype: KvDtype, count: usize) {
     let prompts = prompts(model);
-    let mut together = Driver::new(model, 2, [8, 160]);
+    let mut together = Driver::with_dtype(model, kv_dtype, 2, [8, 160]);
     let all: Vec<usize> = prompts.iter().map(|prompt| together.add(prompt)).collect();
     let batched = together.generate(&all, count, 160);
-    let mut alone = Driver::new(model, 1, [8, 160]);
+    let mut alone = Driver::with_dtype(model, kv_dtype, 1, [8, 160]);
     for (prompt, want) in prompts.iter().zip(&batched) {
         let index = alone.add(prompt);
         // One thread and small prefill chunks, to differ in everything that must not matter.
@@ -41,13 +41,18 @@ fn batch_is_one_by_one(model: &Arc<Model>, count: usize) {
 
 #[test]
 fn a_batch_of_eight_is_the_same_eight_one_by_one() {
-    batch_is_one_by_one(&Arc::new(Model::tiny(7)), 60);
+    let model = Arc::new(Model::tiny(7));
+    for kv_dtype in KvDtype::ALL {
+        batch_is_one_by_one(&model, kv_dtype, 60);
+    }
 }
 
 #[test]
 fn a_batch_of_eight_is_the_same_eight_one_by_one_on_a_real_model() {
     if let Some(model) = smollm2() {
-        batch_is_one_by_one(&model, 24);
+        for kv_dtype in KvDtype::ALL {
+            batch_is_one_by_one(&model, kv_dtype, 24);
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::tile::{self, Numbers};
 use crate::Isa;
 use crate::cpu::on_isa;
 use crate::exp::exp;
-use crate::kv::{RUN, widen};
+use crate::kv::{RUN, Run, widen, widen_bytes};
 use crate::norm::tree_sum;
 
 /// How far a softmax has come.
@@ -75,9 +75,9 @@ impl Scratch {
     }
 
     /// Scores of the sixteen positions from `offset` within the span on.
-    pub(super) fn score(&mut self, isa: Isa, keys: &[u16], offset: usize) {
+    pub(super) fn score(&mut self, isa: Isa, stored: Run<'_>, offset: usize) {
         let (dim, mut first) = (self.dim(), 0);
-        let keys = numbers(isa, keys, &mut self.run, self.visible.len());
+        let keys = numbers(isa, stored, &mut self.run, self.visible.len());
         while first < self.visible.len() {
             let (count, seen) = Self::together(&self.visible, first, offset);
             if seen > 0 {
@@ -90,6 +90,23 @@ impl Scratch {
                 on_isa!(isa, tile::scores(tile), tile::scores_avx2(tile));
             }
             first += count;
+        }
+        // A key's scale is that of its score.
+        self.rescale(isa, stored, offset);
+    }
+
+    /// Multiplies each query's numbers for sixteen positions with the scales of what is stored there, if it
+    /// has any.
+    fn rescale(&mut self, isa: Isa, stored: Run<'_>, offset: usize) {
+        let Run::Byte(_, scales) = stored else {
+            return;
+        };
+        let mut wide = [0f32; RUN];
+        widen(isa, scales, &mut wide);
+        for scores in self.scores.chunks_exact_mut(SPAN) {
+            for (score, scale) in scores[offset..offset + RUN].iter_mut().zip(&wide) {
+                *score *= scale;
+            }
         }
     }
 
@@ -107,9 +124,11 @@ impl Scratch {
     }
 
     /// Adds the weighted values of the sixteen positions from `offset` within the span on.
-    pub(super) fn add_values(&mut self, isa: Isa, values: &[u16], offset: usize) {
+    pub(super) fn add_values(&mut self, isa: Isa, stored: Run<'_>, offset: usize) {
         let (dim, mut first) = (self.dim(), 0);
-        let values = numbers(isa, values, &mut self.run, self.visible.len());
+        // A value's scale goes into its weight, which nobody needs afterwards.
+        self.rescale(isa, stored, offset);
+        let values = numbers(isa, stored, &mut self.run, self.visible.len());
         while first < self.visible.len() {
             let (count, seen) = Self::together(&self.visible, first, offset);
             if seen > 0 {
@@ -170,13 +189,21 @@ impl Scratch {
     }
 }
 
-/// A run as tiles read it: where one tile does all queries, in half precision as it lies in the cache.
-fn numbers<'a>(isa: Isa, halves: &'a [u16], run: &'a mut [f32], queries: usize) -> Numbers<'a> {
-    if isa != Isa::Portable && queries <= tile::MOST {
-        return Numbers::Half(halves);
+/// A run as tiles read it: where one tile does all queries, as it lies in the cache.
+fn numbers<'a>(isa: Isa, stored: Run<'a>, run: &'a mut [f32], queries: usize) -> Numbers<'a> {
+    let direct = isa != Isa::Portable && queries <= tile::MOST;
+    match stored {
+        Run::Half(halves) if direct => Numbers::Half(halves),
+        Run::Byte(codes, _) if direct => Numbers::Byte(codes),
+        Run::Half(halves) => {
+            widen(isa, halves, run);
+            Numbers::Full(run)
+        }
+        Run::Byte(codes, _) => {
+            widen_bytes(isa, codes, run);
+            Numbers::Full(run)
+        }
     }
-    widen(isa, halves, run);
-    Numbers::Full(run)
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -21,6 +21,8 @@ pub(super) enum Numbers<'a> {
     Full(&'a [f32]),
     /// In half precision, as bits: made single on the way into a register. AVX2 only.
     Half(&'a [u16]),
+    /// Codes whose scale is applied elsewhere: made single on the way into a register. AVX2 only.
+    Byte(&'a [i8]),
 }
 
 impl<'a> Numbers<'a> {
@@ -29,13 +31,14 @@ impl<'a> Numbers<'a> {
         match self {
             Self::Full(numbers) => Self::Full(&numbers[..count]),
             Self::Half(numbers) => Self::Half(&numbers[..count]),
+            Self::Byte(numbers) => Self::Byte(&numbers[..count]),
         }
     }
 
     fn full(self) -> &'a [f32] {
         match self {
             Self::Full(numbers) => numbers,
-            Self::Half(_) => unreachable!("the plain path reads single precision"),
+            Self::Half(_) | Self::Byte(_) => unreachable!("the plain path reads single precision"),
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::{TILE, Tile, TileInput};
 use crate::dense::DensePanel;
 use crate::quant_rows::QuantRow;
-use crate::quantized::{LANES, QuantPanel, ScalesRef};
+use crate::quantized::{LANES, Layout, Numbers, QuantPanel, ScalesRef};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -26,17 +26,25 @@ fn quant_rows<const R: usize>(panel: QuantPanel<'_>, rows: TileInput<'_>, tile: 
     let x: [QuantRow<'_>; R] = rows.quantized(panel.layout.group);
     assert!(x.iter().all(|row| row.codes.len() == columns));
     assert!(x.iter().all(|row| row.pairs.len() == panel.groups));
-    match (panel.layout.nibbles, panel.layout.group) {
-        (true, 32) => nibbles(panel, &x, tile),
-        (false, 32) => bytes::<R, 8>(panel, &x, tile),
-        (false, 16) => bytes::<R, 4>(panel, &x, tile),
-        (nibbles, group) => unreachable!("no layout has nibbles={nibbles} in groups of {group}"),
+    let Layout { nibbles, group } = panel.layout;
+    match (nibbles, group, panel.scales.zero.is_some()) {
+        (true, 32, false) => self::nibbles::<R, false>(panel, &x, tile),
+        (true, 32, true) => self::nibbles::<R, true>(panel, &x, tile),
+        (false, 32, false) => bytes::<R, 8, false>(panel, &x, tile),
+        (false, 32, true) => bytes::<R, 8, true>(panel, &x, tile),
+        (false, 16, false) => bytes::<R, 4, false>(panel, &x, tile),
+        (false, 16, true) => bytes::<R, 4, true>(panel, &x, tile),
+        _ => unreachable!("no layout has nibbles={nibbles} in groups of {group}"),
     }
 }
 
-/// 4-bit codes in groups of 32.
+/// 4-bit codes in groups of 32. `SYMMETRIC`: offsets follow from scales.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn nibbles<const R: usize>(panel: QuantPanel<'_>, x: &[QuantRow<'_>; R], tile: &mut Tile) {
+fn nibbles<const R: usize, const SYMMETRIC: bool>(
+    panel: QuantPanel<'_>,
+    x: &[QuantRow<'_>; R],
+    tile: &mut Tile,
+) {
     let mask = _mm256_set1_epi8(0x0f);
     let ones = _mm256_set1_epi16(1);
     let mut total = [[_mm256_setzero_ps(); 2]; R];
@@ -69,8 +77,8 @@ fn nibbles<const R: usize>(panel: QuantPanel<'_>, x: &[QuantRow<'_>; R], tile: &
             }
         }
         let affine = [
-            load_affine(panel.scales, group, 0),
-            load_affine(panel.scales, group, 1),
+            load_affine::<SYMMETRIC>(panel.scales, group, 0),
+            load_affine::<SYMMETRIC>(panel.scales, group, 1),
         ];
         for ((total, sums), x) in total.iter_mut().zip(sums).zip(x) {
             for half in 0..2 {
@@ -87,7 +95,7 @@ fn nibbles<const R: usize>(panel: QuantPanel<'_>, x: &[QuantRow<'_>; R], tile: &
 /// 8-bit codes in groups of `4 * QUADS`. A code is split in two halves of four bits, so that no
 /// 16-bit sum can overflow.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn bytes<const R: usize, const QUADS: usize>(
+fn bytes<const R: usize, const QUADS: usize, const SYMMETRIC: bool>(
     panel: QuantPanel<'_>,
     x: &[QuantRow<'_>; R],
     tile: &mut Tile,
@@ -111,7 +119,7 @@ fn bytes<const R: usize, const QUADS: usize>(
                 pin(&mut low_sums);
                 pin(&mut high_sums);
             }
-            let (scale, offset) = load_affine(panel.scales, group, half);
+            let (scale, offset) = load_affine::<SYMMETRIC>(panel.scales, group, half);
             for r in 0..R {
                 let low = _mm256_madd_epi16(low_sums[r], _mm256_set1_epi16(1));
                 let high = _mm256_madd_epi16(high_sums[r], _mm256_set1_epi16(16));
@@ -157,31 +165,42 @@ fn broadcast_quad(codes: &[i8], at: usize) -> __m256i {
     _mm256_set1_epi32(unsafe { codes.as_ptr().add(at).cast::<i32>().read_unaligned() })
 }
 
+/// Scales and offsets of eight of the sixteen rows.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn load_affine(scales: ScalesRef<'_>, group: usize, half: usize) -> (__m256, __m256) {
-    let at = group * 2 * LANES + half * 8;
-    match scales {
-        ScalesRef::Half(values) => {
-            let values = &values[at..at + LANES + 8];
-            // SAFETY: the slice has 24 elements; the loads read elements 0..8 and 16..24.
-            let (scale, offset) = unsafe {
-                (
-                    _mm_loadu_si128(values.as_ptr().cast()),
-                    _mm_loadu_si128(values.as_ptr().add(LANES).cast()),
-                )
-            };
-            (_mm256_cvtph_ps(scale), _mm256_cvtph_ps(offset))
+fn load_affine<const SYMMETRIC: bool>(
+    scales: ScalesRef<'_>,
+    group: usize,
+    half: usize,
+) -> (__m256, __m256) {
+    if SYMMETRIC {
+        let [scale] = load_eights(scales.numbers, [group * LANES + half * 8]);
+        let zero = _mm256_set1_ps(-scales.zero.unwrap_or_default());
+        (scale, _mm256_mul_ps(scale, zero))
+    } else {
+        let at = group * 2 * LANES + half * 8;
+        let [scale, offset] = load_eights(scales.numbers, [at, at + LANES]);
+        (scale, offset)
+    }
+}
+
+/// The eight numbers from each of some ascending places on.
+#[inline]
+#[target_feature(enable = "avx2,f16c")]
+fn load_eights<const N: usize>(numbers: Numbers<'_>, at: [usize; N]) -> [__m256; N] {
+    let (first, last) = (at[0], at[N - 1] + 8);
+    match numbers {
+        Numbers::Half(values) => {
+            let values = &values[first..last];
+            // SAFETY: each place is followed by eight elements of two bytes within the slice.
+            at.map(|at| unsafe {
+                _mm256_cvtph_ps(_mm_loadu_si128(values.as_ptr().add(at - first).cast()))
+            })
         }
-        ScalesRef::Full(values) => {
-            let values = &values[at..at + LANES + 8];
-            // SAFETY: the slice has 24 elements; the loads read elements 0..8 and 16..24.
-            unsafe {
-                (
-                    _mm256_loadu_ps(values.as_ptr()),
-                    _mm256_loadu_ps(values.as_ptr().add(LANES)),
-                )
-            }
+        Numbers::Full(values) => {
+            let values = &values[first..last];
+            // SAFETY: each place is followed by eight elements within the slice.
+            at.map(|at| unsafe { _mm256_loadu_ps(values.as_ptr().add(at - first)) })
         }
     }
 }

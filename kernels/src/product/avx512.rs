@@ -3,7 +3,7 @@
 
 use super::{TILE, Tile, TileInput};
 use crate::quant_rows::QuantRow;
-use crate::quantized::{LANES, QuantPanel, ScalesRef};
+use crate::quantized::{LANES, Numbers, QuantPanel, ScalesRef, numbers_per_group};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512vnni,avx2,fma,f16c")]
@@ -102,28 +102,28 @@ fn broadcast_quad(codes: &[i8], at: usize) -> __m512i {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn load_affine(scales: ScalesRef<'_>, group: usize) -> (__m512, __m512) {
-    let at = group * 2 * LANES;
-    match scales {
-        ScalesRef::Half(values) => {
-            let values = &values[at..at + 2 * LANES];
-            // SAFETY: the slice has 32 elements of two bytes; each load reads sixteen of them.
-            let (scale, offset) = unsafe {
-                (
-                    _mm256_loadu_si256(values.as_ptr().cast()),
-                    _mm256_loadu_si256(values.as_ptr().add(LANES).cast()),
-                )
-            };
-            (_mm512_cvtph_ps(scale), _mm512_cvtph_ps(offset))
+    let at = group * numbers_per_group(scales.zero);
+    let scale = load_sixteen(scales.numbers, at);
+    let offset = match scales.zero {
+        Some(zero) => _mm512_mul_ps(scale, _mm512_set1_ps(-zero)),
+        None => load_sixteen(scales.numbers, at + LANES),
+    };
+    (scale, offset)
+}
+
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load_sixteen(numbers: Numbers<'_>, at: usize) -> __m512 {
+    match numbers {
+        Numbers::Half(values) => {
+            let values = &values[at..at + LANES];
+            // SAFETY: the slice has sixteen elements of two bytes.
+            _mm512_cvtph_ps(unsafe { _mm256_loadu_si256(values.as_ptr().cast()) })
         }
-        ScalesRef::Full(values) => {
-            let values = &values[at..at + 2 * LANES];
-            // SAFETY: the slice has 32 elements; each load reads sixteen of them.
-            unsafe {
-                (
-                    _mm512_loadu_ps(values.as_ptr()),
-                    _mm512_loadu_ps(values.as_ptr().add(LANES)),
-                )
-            }
+        Numbers::Full(values) => {
+            let values = &values[at..at + LANES];
+            // SAFETY: the slice has sixteen elements.
+            unsafe { _mm512_loadu_ps(values.as_ptr()) }
         }
     }
 }

@@ -151,6 +151,62 @@ pub fn product(cpu: &Cpu, matrices: &[&Matrix], input: Input<'_>, out: &mut [f32
     }
 }
 
+/// Outputs that are computed together: see [`product_picked`].
+pub const PANEL_OUTPUTS: usize = LANES;
+
+/// The outputs `panel * PANEL_OUTPUTS..` of one row of activations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pick {
+    /// Row of the input.
+    pub row: usize,
+    /// Which [`PANEL_OUTPUTS`] outputs; the last of a matrix may have fewer.
+    pub panel: usize,
+}
+
+/// Computes those outputs of `matrix` that are picked, with the bits that [`product`] gives, and leaves the
+/// rest of `out`, rows as long as the matrix has outputs, as it is.
+///
+/// # Panics
+/// When shapes do not fit, or picks are not in ascending order or twice the same.
+pub fn product_picked(
+    cpu: &Cpu,
+    matrix: &Matrix,
+    input: Input<'_>,
+    picks: &[Pick],
+    out: &mut [f32],
+) {
+    let (columns, width) = (matrix.columns(), matrix.rows());
+    let rows = input.values.len() / columns;
+    assert_eq!(rows * columns, input.values.len());
+    assert_eq!(out.len(), rows * width);
+    if matches!(matrix, Matrix::Quant(_)) {
+        let quantized = (input.quantized.rows(), input.quantized.columns());
+        assert_eq!(quantized, (rows, columns), "the quantised rows are others");
+    }
+    assert!(picks.is_sorted_by(|a, b| a < b), "picks are out of order");
+    let panels = width.div_ceil(LANES);
+    assert!(
+        picks
+            .iter()
+            .all(|pick| pick.row < rows && pick.panel < panels)
+    );
+    let shared = Shared::new(out);
+    cpu.for_ranges(picks.len(), 8, |range| {
+        for &Pick { row, panel } in &picks[range] {
+            let strip = Strip {
+                isa: cpu.isa(),
+                matrices: &[],
+                input,
+                columns,
+                width,
+                rows: row..row + 1,
+            };
+            let outputs = LANES.min(width - panel * LANES);
+            strip.panel(matrix.panel(panel), panel * LANES, outputs, &shared);
+        }
+    });
+}
+
 /// The work on [`STRIP`] rows.
 struct Strip<'a> {
     isa: Isa,
@@ -197,7 +253,7 @@ impl Strip<'_> {
             self.tile(panel, rows, &mut tile);
             for (row, values) in tile.iter().take(rows.count).enumerate() {
                 let start = (first + row) * self.width + column;
-                // SAFETY: a panel's columns belong to it alone, and a panel is in one range only.
+                // SAFETY: a panel's columns belong to it alone, and a panel of a row is in one range only.
                 let out = unsafe { out.part(start..start + outputs) };
                 out.copy_from_slice(&values[..outputs]);
             }

@@ -1,6 +1,6 @@
 //! Slow and simple versions in double precision.
 
-use formwork_kernels::BlockFormat;
+use formwork_kernels::{BlockFormat, KvDtype};
 use half::f16;
 
 /// A counter-based stream of numbers (SplitMix64).
@@ -175,16 +175,30 @@ pub(crate) fn silu_mul(gate_up: &[f32], n: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Keys and values of one sequence as the cache keeps them, in half precision.
-pub(crate) fn context(numbers: &mut Numbers, length: usize, width: usize) -> Vec<[Vec<f64>; 2]> {
+/// Keys and values of one sequence as the cache keeps them; heads are `dim` long.
+pub(crate) fn context(
+    numbers: &mut Numbers,
+    length: usize,
+    [width, dim]: [usize; 2],
+    dtype: KvDtype,
+) -> Vec<[Vec<f64>; 2]> {
     let mut row = || {
         let values = numbers.take(width);
-        values
-            .iter()
-            .map(|&v| f64::from(f16::from_f32(v).to_f32()))
-            .collect()
+        let heads = values.chunks_exact(dim);
+        heads.flat_map(|head| stored(head, dtype)).collect()
     };
     (0..length).map(|_| [row(), row()]).collect()
+}
+
+fn stored(head: &[f32], dtype: KvDtype) -> Vec<f64> {
+    let half = |value: f32| f64::from(f16::from_f32(value).to_f32());
+    let largest = head.iter().fold(0f32, |a, b| a.max(b.abs()));
+    let scale = half(largest / 127.0);
+    let values = head.iter().map(|&value| match dtype {
+        KvDtype::F16 => half(value),
+        KvDtype::Int8 => (f64::from(value) / scale).round_ties_even() * scale,
+    });
+    values.collect()
 }
 
 /// Attention of one query row over a context.

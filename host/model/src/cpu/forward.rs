@@ -1,10 +1,11 @@
 //! The forward pass of one step.
 
 use super::CpuConfig;
+use super::head::{Head, HeadOn};
 use super::probe::{Operation, Probe, Work};
 use crate::Model;
 use crate::weights::Layer;
-use formwork_engine::StepInput;
+use formwork_engine::{SimpleVob, StepInput, WantedLogits};
 use formwork_kernels::{
     AddNorm, AttentionShape, Cpu, Input, KvCache, KvShape, Matrix, Placement, QuantRows, RopeTable,
     RotateAndStore, Segment, add_assign, attention, product, silu_mul_quantized,
@@ -20,8 +21,12 @@ pub(super) struct Forward {
     caches: Vec<KvCache>,
     block_size: usize,
     buffers: Buffers,
-    /// One row per step row that wanted logits, in their order.
-    pub(super) logits: Vec<f32>,
+    placement: Placement,
+    /// Empty; its memory serves the next step.
+    segments: Vec<Segment<'static>>,
+    pub(super) head: Head,
+    /// Whether logits are left for the masks.
+    waiting: bool,
 }
 
 #[derive(Default)]
@@ -45,6 +50,7 @@ impl Forward {
             block_size: config.block_size,
             kv_heads: shape.kv_heads,
             head_dim: shape.head_dim,
+            dtype: config.kv_dtype,
         };
         let rope = &shape.rope;
         Self {
@@ -53,12 +59,15 @@ impl Forward {
             block_size: config.block_size,
             cpu,
             buffers: Buffers::default(),
-            logits: Vec::new(),
+            placement: Placement::default(),
+            segments: Vec::new(),
+            head: Head::default(),
+            waiting: false,
             model,
         }
     }
 
-    /// Runs a validated step. Logits are in `self.logits` afterwards.
+    /// Runs a validated step. Logits are in `self.head` afterwards, but for what waits for masks.
     pub(super) fn step<P: Probe>(&mut self, input: &StepInput, probe: &mut P) {
         let model = Arc::clone(&self.model);
         let hidden = model.config().hidden;
@@ -80,11 +89,13 @@ impl Forward {
             self.attend((index, layer), &segments, &placement, probe);
             self.feed_forward(layer, probe);
         }
-        self.head(input, probe);
+        self.placement = placement;
+        self.segments = emptied(segments);
+        self.finish_step(input, probe);
     }
 
-    fn layout<'a>(&self, input: &'a StepInput) -> (Vec<Segment<'a>>, Placement) {
-        let mut segments = Vec::with_capacity(input.rows.len());
+    fn layout<'a>(&mut self, input: &'a StepInput) -> (Vec<Segment<'a>>, Placement) {
+        let mut segments: Vec<Segment<'a>> = std::mem::take(&mut self.segments);
         let mut first_row = 0;
         for row in &input.rows {
             segments.push(Segment {
@@ -102,7 +113,9 @@ impl Forward {
                 (position, block * size + position % size)
             })
         });
-        (segments, Placement::new(places))
+        let mut placement = std::mem::take(&mut self.placement);
+        placement.set(places);
+        (segments, placement)
     }
 
     /// The attention half of the layer with this index; its output is left in `projected`.
@@ -191,7 +204,7 @@ impl Forward {
             &mut buffers.attended,
         );
         probe.stop(start, Operation::Attention, || {
-            Work::of_attention(segments, query_width, kv_width)
+            Work::of_attention(segments, query_width, cache.shape().position_bytes())
         });
         let start = probe.start();
         if any_quantized(&[&layer.output]) {
@@ -266,17 +279,15 @@ impl Forward {
         );
     }
 
-    /// Logits after the last token of each row that wants them.
-    fn head<P: Probe>(&mut self, input: &StepInput, probe: &mut P) {
+    /// Takes the rows that sample to the head, and computes their logits unless some wait for masks.
+    fn finish_step<P: Probe>(&mut self, input: &StepInput, probe: &mut P) {
         let config = self.model.config();
-        let weights = self.model.weights();
-        let matrix = weights.head();
         let buffers = &mut self.buffers;
         buffers.head.clear();
         let mut end = 0;
         for row in &input.rows {
             end += row.tokens.len() * config.hidden;
-            if row.wants_logits {
+            if row.samples() {
                 let last = end - config.hidden..end;
                 let at = buffers.head.len();
                 buffers
@@ -285,31 +296,51 @@ impl Forward {
                 add_assign(&mut buffers.head[at..], &buffers.projected[last]);
             }
         }
-        let rows = buffers.head.len() / config.hidden;
-        self.logits.resize(rows * matrix.rows(), 0.0);
-        if rows == 0 {
-            return;
-        }
-        buffers.normed.resize(buffers.head.len(), 0.0);
         let norm = AddNorm {
-            weight: &weights.norm,
+            weight: &self.model.weights().norm,
             epsilon: config.norm_epsilon,
             delta: None,
         };
-        let quantized = any_quantized(&[matrix]).then_some(&mut buffers.quantized);
-        norm.run(&self.cpu, &mut buffers.head, &mut buffers.normed, quantized);
-        let input = Input {
-            values: &buffers.normed,
-            quantized: &buffers.quantized,
-        };
-        multiply(
-            &self.cpu,
-            (Operation::Head, &[matrix]),
-            input,
-            &mut self.logits,
-            probe,
-        );
+        self.head.take(&self.cpu, &norm, &mut buffers.head);
+        self.waiting = input
+            .rows
+            .iter()
+            .any(|row| row.logits == WantedLogits::Masked);
+        if !self.waiting {
+            let on = HeadOn {
+                cpu: &self.cpu,
+                matrix: self.model.weights().head(),
+            };
+            self.head.all(on, probe);
+        }
     }
+
+    /// Computes what logits were left for the masks. `rows` are those that are sampled, each by its index
+    /// among the rows that may be.
+    pub(super) fn finish_logits<'a>(
+        &mut self,
+        rows: impl Iterator<Item = (usize, Option<&'a SimpleVob>)> + Clone,
+    ) {
+        if std::mem::take(&mut self.waiting) {
+            let on = HeadOn {
+                cpu: &self.cpu,
+                matrix: self.model.weights().head(),
+            };
+            self.head.masked(on, rows);
+        }
+    }
+}
+
+/// The memory of segments, for others. An empty vector is collected in place.
+fn emptied(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
+    segments.clear();
+    let none = segments.into_iter().map(|segment| Segment {
+        first_row: segment.first_row,
+        rows: segment.rows,
+        start: segment.start,
+        table: &[],
+    });
+    none.collect()
 }
 
 fn any_quantized(matrices: &[&Matrix]) -> bool {

@@ -1,6 +1,8 @@
 //! The backend for CPUs.
 
+mod driver;
 mod forward;
+mod head;
 mod probe;
 mod profile;
 mod validate;
@@ -10,16 +12,15 @@ pub use profile::{
 };
 
 use crate::{Model, ModelError};
+use driver::{Driver, Work, panic_message};
 use formwork_engine::{
-    Backend, BackendError, Capacity, SampleRow, Sampled, StepInput, Ticket, sample,
+    Backend, BackendError, BlockId, Capacity, SampleRow, Sampled, StepInput, Ticket, sample,
 };
-use formwork_kernels::{Cpu, CpuOptions};
+use formwork_kernels::{Cpu, CpuOptions, KvDtype};
 use forward::Forward;
-use probe::Off;
-use std::any::Any;
+use head::Head;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
 
 /// Settings of [`CpuBackend`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +29,8 @@ pub struct CpuConfig {
     pub kv_blocks: usize,
     /// Token positions per block; a multiple of 16.
     pub block_size: usize,
+    /// What the cache holds keys and values as.
+    pub kv_dtype: KvDtype,
     /// Threads of the forward pass; 0 takes one per core.
     pub threads: usize,
     /// Longest context, in tokens; cut to the model's own limit.
@@ -38,26 +41,42 @@ pub struct CpuConfig {
 /// number of threads, to the bit.
 pub struct CpuBackend {
     cpu: Arc<Cpu>,
+    driver: Driver,
     capacity: Capacity,
-    /// Away while a step runs; gone for good when a step's thread died.
+    /// Away while a step runs; gone for good when the driver died.
     forward: Option<Box<Forward>>,
     step: Option<Step>,
     next_ticket: u64,
+    memory: Memory,
 }
 
 /// A step under way.
 struct Step {
     ticket: u64,
-    /// Per row of the input: its index among the rows of logits.
-    logit_rows: Vec<Option<usize>>,
-    done: Option<Receiver<Outcome>>,
+    running: bool,
     failure: Option<String>,
 }
 
-/// What comes back from the compute threads.
-struct Outcome {
-    forward: Box<Forward>,
-    failure: Option<String>,
+/// Memory that is kept from step to step.
+#[derive(Default)]
+struct Memory {
+    written: Vec<(BlockId, usize)>,
+    /// Per row of the input: its index among those that sample.
+    samplers: Vec<Option<usize>>,
+    /// Per row that samples: the [`SampleRow`] that samples it.
+    sampled_by: Vec<Option<usize>>,
+    /// The other way round.
+    order: Vec<usize>,
+    /// Per row of logits.
+    draws: Vec<Draw>,
+}
+
+/// Sampling of one row of logits.
+#[derive(Default)]
+struct Draw {
+    /// The [`SampleRow`]; `None` leaves the row alone.
+    by: Option<usize>,
+    sampled: Sampled,
 }
 
 impl CpuBackend {
@@ -99,12 +118,17 @@ impl CpuBackend {
         };
         tracing::info!(isa = ?cpu.isa(), threads = cpu.threads(), "CPU backend");
         let forward = Forward::new(Arc::clone(&cpu), model, &config);
+        let driver = Driver::start().map_err(|error| {
+            ModelError::Backend(format!("cannot start compute threads: {error}"))
+        })?;
         Ok(Self {
             cpu,
+            driver,
             capacity,
             forward: Some(Box::new(forward)),
             step: None,
             next_ticket: 0,
+            memory: Memory::default(),
         })
     }
 
@@ -124,49 +148,47 @@ impl Backend for CpuBackend {
     }
 
     fn launch(&mut self, input: StepInput) -> Result<Ticket, BackendError> {
-        validate::step(&input, self.capacity)?;
+        validate::step(&input, self.capacity, &mut self.memory.written)?;
         if self.step.is_some() {
             return Err(BackendError::InvalidInput(
                 "the step before has not been finished".into(),
             ));
         }
-        let mut forward = self.forward.take().ok_or_else(|| {
-            BackendError::Failed("the compute threads are gone after a failure".into())
-        })?;
-        let mut wanted = 0;
-        let logit_rows = input.rows.iter().map(|row| {
-            row.wants_logits.then(|| {
-                wanted += 1;
-                wanted - 1
-            })
-        });
+        let gone = || BackendError::Failed("the compute threads are gone after a failure".into());
+        let forward = self.forward.take().ok_or_else(gone)?;
+        let Memory {
+            samplers,
+            sampled_by,
+            ..
+        } = &mut self.memory;
+        samplers.clear();
+        sampled_by.clear();
+        for row in &input.rows {
+            samplers.push(row.samples().then_some(sampled_by.len()));
+            sampled_by.extend(row.samples().then_some(None));
+        }
+        if !self.driver.launch(Work { forward, input }) {
+            return Err(gone());
+        }
         self.next_ticket += 1;
-        let (sender, done) = sync_channel(1);
         self.step = Some(Step {
             ticket: self.next_ticket,
-            logit_rows: logit_rows.collect(),
-            done: Some(done),
+            running: true,
             failure: None,
-        });
-        self.cpu.spawn(move || {
-            // A panic leaves at most wrong numbers behind, in blocks that the engine will not use.
-            let result = catch_unwind(AssertUnwindSafe(|| forward.step(&input, &mut Off)));
-            let failure = result.err().map(|panic| panic_message(&*panic));
-            // Nobody listens when the backend was dropped meanwhile.
-            let _ = sender.send(Outcome { forward, failure });
         });
         Ok(Ticket(self.next_ticket))
     }
 
     fn wait(&mut self, ticket: &Ticket) -> Result<(), BackendError> {
-        let step = self.step(ticket)?;
-        if let Some(done) = step.done.take() {
-            match done.recv() {
-                Ok(outcome) => {
+        if std::mem::take(&mut self.step(ticket)?.running) {
+            let outcome = self.driver.wait();
+            let step = self.step(ticket)?;
+            match outcome {
+                Some(outcome) => {
                     step.failure = outcome.failure;
                     self.forward = Some(outcome.forward);
                 }
-                Err(_) => step.failure = Some("the compute thread is gone".into()),
+                None => step.failure = Some("the compute thread is gone".into()),
             }
         }
         match &self.step(ticket)?.failure {
@@ -181,51 +203,83 @@ impl Backend for CpuBackend {
         rows: &[SampleRow<'_>],
     ) -> Result<Vec<Sampled>, BackendError> {
         let waited = self.wait(&ticket);
-        let step = self.step.take().ok_or_else(|| {
-            BackendError::InvalidInput(format!("no step has the ticket {}", ticket.0))
-        });
+        // A ticket of another step ends nothing.
+        self.step(&ticket)?;
+        self.step = None;
         waited?;
-        let step = step?;
+        self.memory.assign(rows)?;
         let forward = self
             .forward
             .as_mut()
             .ok_or_else(|| BackendError::Failed("the compute threads are gone".into()))?;
-        let mut logits: Vec<_> = forward
-            .logits
-            .chunks_exact_mut(self.capacity.vocab_size)
-            .map(Some)
-            .collect();
-        let mut work = Vec::with_capacity(rows.len());
-        for row in rows {
-            let index = step.logit_rows.get(row.row).copied().flatten();
-            let logits = index.and_then(|index| logits[index].take());
-            let logits = logits.ok_or_else(|| {
+        let (cpu, memory) = (&*self.cpu, &mut self.memory);
+        let vocab_size = self.capacity.vocab_size;
+        catch_unwind(AssertUnwindSafe(|| {
+            let order = memory.order.iter().copied();
+            let masks = rows.iter().map(|row| row.mask.as_deref());
+            forward.finish_logits(order.zip(masks));
+            memory.sample(cpu, forward, (rows, vocab_size))
+        }))
+        .map_err(|panic| BackendError::Failed(panic_message(&*panic)))
+    }
+}
+
+impl Memory {
+    /// Notes which row is sampled by which of `rows`.
+    fn assign(&mut self, rows: &[SampleRow<'_>]) -> Result<(), BackendError> {
+        self.order.clear();
+        for (by, row) in rows.iter().enumerate() {
+            let index = self.samplers.get(row.row).copied().flatten();
+            let free = index.filter(|&index| self.sampled_by[index].is_none());
+            let index = free.ok_or_else(|| {
                 BackendError::InvalidInput(format!(
                     "row {} wanted no logits, or is sampled twice",
                     row.row
                 ))
             })?;
-            work.push((logits, row));
+            self.sampled_by[index] = Some(by);
+            self.order.push(index);
         }
-        Ok(self.cpu.map(&mut work, |(logits, row)| sample(logits, row)))
+        Ok(())
     }
-}
 
-fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!(
-        "the forward pass panicked: {}",
-        text.unwrap_or("no message")
-    )
+    /// Samples each of `rows` from its logits, in parallel.
+    fn sample(
+        &mut self,
+        cpu: &Cpu,
+        forward: &mut Forward,
+        (rows, vocab_size): (&[SampleRow<'_>], usize),
+    ) -> Vec<Sampled> {
+        let head = &mut forward.head;
+        let count = head.logits().len() / vocab_size;
+        self.draws.clear();
+        self.draws.resize_with(count, Draw::default);
+        let place = |head: &Head, index| head.place(index).filter(|&place| place < count);
+        for (by, &index) in self.order.iter().enumerate() {
+            if let Some(place) = place(head, index) {
+                self.draws[place].by = Some(by);
+            }
+        }
+        let logits = (head.logits(), vocab_size);
+        cpu.for_rows(&mut self.draws, logits, |draw, logits| {
+            if let Some(by) = draw.by {
+                draw.sampled = sample(logits, &rows[by]);
+            }
+        });
+        let results = self.order.iter().map(|&index| {
+            let place = place(head, index);
+            place.map_or_else(Sampled::default, |place| {
+                std::mem::take(&mut self.draws[place].sampled)
+            })
+        });
+        results.collect()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use formwork_engine::Row;
+    use formwork_engine::{Row, WantedLogits};
 
     fn input(start: usize) -> StepInput {
         StepInput {
@@ -233,7 +287,7 @@ mod tests {
                 tokens: vec![1],
                 start,
                 table: vec![0, 1, 2, 3],
-                wants_logits: true,
+                logits: WantedLogits::All,
             }],
         }
     }
@@ -243,6 +297,7 @@ mod tests {
         let config = CpuConfig {
             kv_blocks: 4,
             block_size: 16,
+            kv_dtype: KvDtype::F16,
             threads: 2,
             max_context: 32,
         };
@@ -267,6 +322,7 @@ mod tests {
         let config = CpuConfig {
             kv_blocks: 4,
             block_size: 16,
+            kv_dtype: KvDtype::F16,
             threads: 1,
             max_context: 64,
         };

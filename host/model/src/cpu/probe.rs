@@ -88,17 +88,17 @@ impl Work {
         }
     }
 
-    /// Keys and values are counted once per segment, in half precision.
+    /// Keys and values are counted once per segment, `position_bytes` for each position.
     pub(super) fn of_attention(
         segments: &[Segment<'_>],
         query_width: usize,
-        kv_width: usize,
+        position_bytes: usize,
     ) -> Self {
         let mut work = Self::default();
         for segment in segments {
             let context = segment.start + segment.rows;
             let seen: usize = (segment.start + 1..=context).sum();
-            work.bytes += context * kv_width * 2 * 2;
+            work.bytes += context * position_bytes;
             work.operations += seen * query_width * 2 * 2;
         }
         work

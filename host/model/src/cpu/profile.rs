@@ -4,8 +4,8 @@ use super::forward::Forward;
 use super::probe::{Operation, Recorder, Total};
 use super::{CpuConfig, validate};
 use crate::{Model, ModelError};
-use formwork_engine::{Capacity, Row, StepInput};
-use formwork_kernels::{Cpu, CpuOptions};
+use formwork_engine::{Capacity, Row, StepInput, WantedLogits};
+use formwork_kernels::{Cpu, CpuOptions, KvDtype};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Instant;
@@ -29,6 +29,8 @@ pub struct StepShape {
 pub struct ProfileOptions {
     /// The step.
     pub shape: StepShape,
+    /// What the cache holds keys and values as.
+    pub kv_dtype: KvDtype,
     /// Threads; 0 takes one per core.
     pub threads: usize,
     /// Steps, after one to warm up. Figures are medians over them.
@@ -119,6 +121,7 @@ pub fn profile_step(
     let config = CpuConfig {
         kv_blocks: blocks_each.saturating_mul(shape.batch),
         block_size: BLOCK_SIZE,
+        kv_dtype: options.kv_dtype,
         threads,
         max_context: positions,
     };
@@ -129,7 +132,8 @@ pub fn profile_step(
         max_context: positions,
         vocab_size: model.info().vocab_size,
     };
-    validate::step(&input, capacity).map_err(|error| ModelError::Backend(error.to_string()))?;
+    validate::step(&input, capacity, &mut Vec::new())
+        .map_err(|error| ModelError::Backend(error.to_string()))?;
     let mut forward = Forward::new(Arc::clone(&cpu), Arc::clone(model), &config);
     let mut runs = Vec::new();
     for repeat in 0..=options.repeats.max(1) {
@@ -164,7 +168,7 @@ fn input(shape: StepShape, blocks_each: usize, vocabulary: usize) -> StepInput {
                 .collect(),
             start: shape.context,
             table: (first..first + blocks_each as u32).collect(),
-            wants_logits: true,
+            logits: WantedLogits::All,
         }
     });
     StepInput {
@@ -219,6 +223,7 @@ mod tests {
     fn profile(shape: StepShape) -> Result<StepProfile, ModelError> {
         let options = ProfileOptions {
             shape,
+            kv_dtype: KvDtype::F16,
             threads: 1,
             repeats: 3,
         };

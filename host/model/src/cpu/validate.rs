@@ -1,26 +1,31 @@
 //! The contract of [`StepInput`], checked before anything is computed.
 
-use formwork_engine::{BackendError, Capacity, Row, StepInput};
-use std::collections::HashSet;
+use formwork_engine::{BackendError, BlockId, Capacity, Row, StepInput};
 
 /// Refuses a step that would read or write outside the cache, or whose rows would disturb each other.
-pub(super) fn step(input: &StepInput, capacity: Capacity) -> Result<(), BackendError> {
+/// `written` is memory for the check, kept from step to step.
+pub(super) fn step(
+    input: &StepInput,
+    capacity: Capacity,
+    written: &mut Vec<(BlockId, usize)>,
+) -> Result<(), BackendError> {
     if input.rows.is_empty() {
         return Err(BackendError::InvalidInput("the step has no row".into()));
     }
-    let mut written = HashSet::new();
+    written.clear();
     for (index, row) in input.rows.iter().enumerate() {
         check_row(row, capacity)
             .map_err(|reason| BackendError::InvalidInput(format!("row {index}: {reason}")))?;
         let end = row.start + row.tokens.len();
         let blocks = row.start / capacity.block_size..end.div_ceil(capacity.block_size);
-        for &block in &row.table[blocks] {
-            if !written.insert(block) {
-                return Err(BackendError::InvalidInput(format!(
-                    "row {index}: block {block} is written twice in one step"
-                )));
-            }
-        }
+        written.extend(row.table[blocks].iter().map(|&block| (block, index)));
+    }
+    written.sort_unstable();
+    if let Some(pair) = written.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        let (block, index) = pair[1];
+        return Err(BackendError::InvalidInput(format!(
+            "row {index}: block {block} is written twice in one step"
+        )));
     }
     Ok(())
 }

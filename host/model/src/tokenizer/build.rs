@@ -1,6 +1,7 @@
 //! Tokenizers from the metadata of GGUF files and from `tokenizer.json`.
 
 use super::bytes::{byte_token, char_table};
+use super::shared::Cutter;
 use super::{Parts, Tokenizer, pre};
 use crate::ModelError;
 use formwork_engine::TokenId;
@@ -8,10 +9,10 @@ use std::collections::HashMap;
 use tokenizers::decoders::byte_level::ByteLevel;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::normalizers::{NormalizerWrapper, Prepend, Replace};
-use tokenizers::{AddedToken, ModelWrapper, PreTokenizerWrapper};
+use tokenizers::{AddedToken, PreTokenizerWrapper};
 
 /// The character that SentencePiece writes for a space.
-const SPACE: char = '▁';
+pub(super) const SPACE: char = '▁';
 
 /// Names of tokens that end an answer, whichever of them a model's settings mention.
 const END_NAMES: [&str; 8] = [
@@ -97,9 +98,9 @@ impl GgufVocabulary {
         }
     }
 
-    fn byte_level(self) -> Result<Tokenizer, ModelError> {
-        let merges = self
-            .merges
+    fn byte_level(mut self) -> Result<Tokenizer, ModelError> {
+        let merges = std::mem::take(&mut self.merges);
+        let merges = merges
             .iter()
             .map(|merge| {
                 let (left, right) = merge
@@ -114,7 +115,7 @@ impl GgufVocabulary {
             .ignore_merges(pre.ignore_merges)
             .build()
             .map_err(failed)?;
-        let mut tokenizer = tokenizers::Tokenizer::new(model);
+        let mut tokenizer = Cutter::new(model.into());
         tokenizer.with_pre_tokenizer(Some(pre.steps));
         tokenizer.with_decoder(Some(ByteLevel::new(false, true, false)));
         let chars = char_table();
@@ -141,7 +142,7 @@ impl GgufVocabulary {
         if let Some(unknown) = unknown {
             builder = builder.unk_token(self.tokens[unknown].clone());
         }
-        let mut raw = tokenizers::Tokenizer::new(builder.build().map_err(failed)?);
+        let mut raw = Cutter::new(builder.build().map_err(failed)?.into());
         let spaces = Replace::new(" ", SPACE.to_string()).map_err(failed)?;
         raw.with_normalizer(Some(spaces.clone())).map_err(failed)?;
         let mut tokenizer = raw.clone();
@@ -158,10 +159,14 @@ impl GgufVocabulary {
     }
 
     fn ids(&self) -> Vocab {
-        let ids = self.tokens.iter().cloned().zip(0..);
-        // Of tokens with the same text, the first counts.
-        let mut seen = std::collections::HashSet::new();
-        ids.filter(|(text, _)| seen.insert(text.clone())).collect()
+        let mut ids = Vocab::with_capacity(self.tokens.len());
+        for (id, text) in self.tokens.iter().enumerate() {
+            // Of tokens with the same text, the first counts.
+            if !ids.contains_key(text) {
+                ids.insert(text.clone(), id as TokenId);
+            }
+        }
+        ids
     }
 
     /// Merges that make BPE do what SentencePiece does: join the pair whose result scores best.
@@ -194,8 +199,8 @@ impl GgufVocabulary {
 
     fn finish(
         self,
-        mut parsing: tokenizers::Tokenizer,
-        mut raw: Option<tokenizers::Tokenizer>,
+        mut parsing: Cutter,
+        mut raw: Option<Cutter>,
         bytes: impl Fn(&str) -> Vec<u8>,
         bos_by_default: bool,
     ) -> Result<Tokenizer, ModelError> {
@@ -271,10 +276,7 @@ impl Tokenizer {
     /// A tokenizer from the contents of `tokenizer.json`. Normalisation that would change the text is
     /// left out, so that tokens always spell the bytes they were made from.
     pub(crate) fn from_json(json: &[u8], settings: JsonSettings) -> Result<Self, ModelError> {
-        let mut parsing = tokenizers::Tokenizer::from_bytes(json).map_err(failed)?;
-        if !matches!(parsing.get_model(), ModelWrapper::BPE(_)) {
-            return Err(failed("only BPE models are supported"));
-        }
+        let mut parsing = Cutter::from_bytes(json).map_err(failed)?;
         let byte_level = parsing.get_pre_tokenizer().is_some_and(maps_bytes);
         let normalizer = parsing.get_normalizer().cloned();
         let mut raw = None;
@@ -315,10 +317,7 @@ impl Tokenizer {
 }
 
 /// The bytes of each token, and whether it is special.
-fn json_vocabulary(
-    tokenizer: &tokenizers::Tokenizer,
-    byte_level: bool,
-) -> (Vec<Vec<u8>>, Vec<bool>) {
+fn json_vocabulary(tokenizer: &Cutter, byte_level: bool) -> (Vec<Vec<u8>>, Vec<bool>) {
     let largest = tokenizer.get_vocab(true).into_values().max();
     let size = largest.map_or(0, |id| id as usize + 1);
     let added = tokenizer.get_added_tokens_decoder();

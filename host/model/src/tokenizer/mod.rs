@@ -4,6 +4,7 @@ mod build;
 mod bytes;
 mod env;
 mod pre;
+mod shared;
 #[cfg(test)]
 mod tests;
 
@@ -11,8 +12,9 @@ pub(crate) use build::{GgufVocabulary, JsonSettings, TokenType};
 
 use crate::ModelError;
 use formwork_engine::TokenId;
+use shared::Cutter;
 use std::sync::Arc;
-use toktrie::TokEnv;
+use toktrie::{TokEnv, TokRxInfo, TokTrie};
 
 /// How a byte-level vocabulary writes a single byte.
 pub(crate) fn byte_text(byte: u8) -> String {
@@ -31,26 +33,51 @@ pub enum SpecialTokens {
 /// A vocabulary and the way to cut text into it.
 pub struct Tokenizer {
     /// Knows the special tokens.
-    parsing: tokenizers::Tokenizer,
+    parsing: Cutter,
     /// Takes special tokens for text.
-    literal: tokenizers::Tokenizer,
-    /// As `literal`, without the space that some vocabularies put in front; `None`: there is none.
-    raw: Option<tokenizers::Tokenizer>,
-    vocabulary: Vocabulary,
+    literal: Arc<Cutter>,
+    /// As `literal`, without the space that some vocabularies put in front.
+    raw: Arc<Cutter>,
+    vocabulary: Arc<Vocabulary>,
     bos: Option<TokenId>,
     add_bos: bool,
     end: Vec<TokenId>,
     env: TokEnv,
 }
 
-/// The bytes of every token.
-#[derive(Clone, Default)]
+/// What every token stands for.
 struct Vocabulary {
-    /// By id. For special tokens the bytes of their names; empty for ids that stand for nothing.
-    bytes: Vec<Vec<u8>>,
+    /// Knows each token's bytes. Those of special tokens are their names behind a marker; ids that stand
+    /// for nothing have none.
+    trie: TokTrie,
     special: Vec<bool>,
     /// The token of each single byte, where there is one.
     byte_tokens: Vec<Option<TokenId>>,
+}
+
+impl Vocabulary {
+    /// From the bytes of each token, names of special ones; `end` has at least one token.
+    fn new(mut bytes: Vec<Vec<u8>>, special: Vec<bool>, end: &[TokenId]) -> Self {
+        let byte_tokens = byte_tokens(&bytes, &special);
+        for (bytes, _) in bytes
+            .iter_mut()
+            .zip(&special)
+            .filter(|&(_, &special)| special)
+        {
+            bytes.insert(0, TokTrie::SPECIAL_TOKEN_MARKER);
+        }
+        let info = TokRxInfo::new(bytes.len() as u32, end[0]);
+        Self {
+            trie: TokTrie::from(&info, &bytes).with_eos_tokens(end),
+            special,
+            byte_tokens,
+        }
+    }
+
+    fn bytes(&self, token: TokenId) -> Option<&[u8]> {
+        let &special = self.special.get(token as usize)?;
+        Some(&self.trie.token(token)[usize::from(special)..])
+    }
 }
 
 impl Tokenizer {
@@ -67,8 +94,7 @@ impl Tokenizer {
     /// are `bytes` again, but for [missing bytes](Tokenizer::missing_bytes), which are left out.
     #[must_use]
     pub fn encode_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
-        let raw = self.raw.as_ref().unwrap_or(&self.literal);
-        encode_bytes(raw, &self.vocabulary, bytes)
+        encode_bytes(&self.raw, &self.vocabulary, bytes)
     }
 
     /// The bytes of `tokens`, special tokens and unknown ids left out.
@@ -76,7 +102,7 @@ impl Tokenizer {
     pub fn decode(&self, tokens: &[TokenId]) -> Vec<u8> {
         let mut out = Vec::new();
         for &token in tokens.iter().filter(|&&token| !self.is_special(token)) {
-            if let Some(bytes) = self.vocabulary.bytes.get(token as usize) {
+            if let Some(bytes) = self.vocabulary.bytes(token) {
                 out.extend_from_slice(bytes);
             }
         }
@@ -86,7 +112,7 @@ impl Tokenizer {
     /// The bytes of one token: a special token's are its name's. `None` past the vocabulary.
     #[must_use]
     pub fn bytes(&self, token: TokenId) -> Option<Vec<u8>> {
-        self.vocabulary.bytes.get(token as usize).cloned()
+        self.vocabulary.bytes(token).map(<[u8]>::to_vec)
     }
 
     /// Bytes that no sequence of tokens spells: small vocabularies lack some control characters and
@@ -129,7 +155,7 @@ impl Tokenizer {
     /// Tokens in the vocabulary. A row of logits may be longer; what is past it must not be sampled.
     #[must_use]
     pub fn vocab_size(&self) -> usize {
-        self.vocabulary.bytes.len()
+        self.vocabulary.special.len()
     }
 
     /// The vocabulary as a trie, in which special tokens carry toktrie's marker byte 0xFF, together
@@ -140,7 +166,7 @@ impl Tokenizer {
     }
 }
 
-fn encode(tokenizer: &tokenizers::Tokenizer, text: &str, vocabulary: &Vocabulary) -> Vec<TokenId> {
+fn encode(tokenizer: &Cutter, text: &str, vocabulary: &Vocabulary) -> Vec<TokenId> {
     match tokenizer.encode_fast(text, false) {
         Ok(encoding) => encoding.get_ids().to_vec(),
         Err(error) => {
@@ -160,26 +186,42 @@ fn byte_by_byte<'a>(
         .filter_map(|&byte| vocabulary.byte_tokens[usize::from(byte)])
 }
 
-fn encode_bytes(
-    tokenizer: &tokenizers::Tokenizer,
-    vocabulary: &Vocabulary,
-    bytes: &[u8],
-) -> Vec<TokenId> {
+fn encode_bytes(tokenizer: &Cutter, vocabulary: &Vocabulary, bytes: &[u8]) -> Vec<TokenId> {
     let mut out = Vec::new();
     for chunk in bytes.utf8_chunks() {
         if !chunk.valid().is_empty() {
-            out.extend(encode(tokenizer, chunk.valid(), vocabulary));
+            out.extend(encode_exactly(tokenizer, vocabulary, chunk.valid()));
         }
         out.extend(byte_by_byte(vocabulary, chunk.invalid()));
     }
     out
 }
 
+/// SentencePiece writes a space as a character of its own, and takes that character for a space. Here it is
+/// spelled by its bytes then.
+fn encode_exactly(tokenizer: &Cutter, vocabulary: &Vocabulary, text: &str) -> Vec<TokenId> {
+    let tokens = encode(tokenizer, text, vocabulary);
+    let is_marked = text.contains(build::SPACE);
+    let spelled = || tokens.iter().filter_map(|&token| vocabulary.bytes(token));
+    if !is_marked || spelled().flatten().eq(text.as_bytes()) {
+        return tokens;
+    }
+    let marker = build::SPACE.to_string();
+    let mut tokens = Vec::new();
+    for (index, part) in text.split(build::SPACE).enumerate() {
+        if index > 0 {
+            tokens.extend(byte_by_byte(vocabulary, marker.as_bytes()));
+        }
+        tokens.extend(encode(tokenizer, part, vocabulary));
+    }
+    tokens
+}
+
 /// What a [`Tokenizer`] is put together from.
 struct Parts {
-    parsing: tokenizers::Tokenizer,
+    parsing: Cutter,
     /// The tokenizer without a prefix space, where that makes a difference.
-    raw: Option<tokenizers::Tokenizer>,
+    raw: Option<Cutter>,
     bytes: Vec<Vec<u8>>,
     special: Vec<bool>,
     bos: Option<TokenId>,
@@ -203,22 +245,17 @@ impl Parts {
                 "special token {id} is outside the vocabulary of {size}"
             )));
         }
-        let vocabulary = Vocabulary {
-            byte_tokens: byte_tokens(&self.bytes, &self.special),
-            bytes: self.bytes,
-            special: self.special,
+        let vocabulary = Arc::new(Vocabulary::new(self.bytes, self.special, &self.end));
+        let literally = |mut cutter: Cutter| {
+            cutter.set_encode_special_tokens(true);
+            Arc::new(cutter)
         };
-        let mut literal = self.parsing.clone();
-        literal.set_encode_special_tokens(true);
-        let raw = self.raw.map(|mut raw| {
-            raw.set_encode_special_tokens(true);
-            raw
-        });
-        let env = env::Env::new(
-            raw.clone().unwrap_or_else(|| literal.clone()),
-            vocabulary.clone(),
-            &self.end,
-        );
+        let literal = literally(self.parsing.clone());
+        let raw = self.raw.map_or_else(|| Arc::clone(&literal), literally);
+        let env = env::Env {
+            cutter: Arc::clone(&raw),
+            vocabulary: Arc::clone(&vocabulary),
+        };
         Ok(Tokenizer {
             parsing: self.parsing,
             literal,

@@ -24,6 +24,19 @@ fn contraction_pattern(digits: &str) -> String {
     format!("{contraction}|{word}|{digits}|{signs}|{space}")
 }
 
+/// Words cut where a capital follows a small letter, single digits, runs of signs, line ends, white space.
+fn tekken_pattern() -> String {
+    let lead = r"[^\r\n\p{L}\p{N}]?";
+    let (capitals, smalls) = (
+        r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]",
+        r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]",
+    );
+    let words = format!("{lead}{capitals}*{smalls}+|{lead}{capitals}+{smalls}*");
+    let signs = r" ?[^\s\p{L}\p{N}]+[\r\n/]*";
+    let space = r"\s*[\r\n]+|\s+(?!\S)|\s+";
+    format!(r"{words}|\p{{N}}|{signs}|{space}")
+}
+
 /// The pre-tokenizer of name `tokenizer.ggml.pre`.
 pub(super) fn by_name(name: &str) -> Result<PreTokenizer, ModelError> {
     let gpt2 = || PreTokenizerWrapper::from(ByteLevel::new(false, true, true));
@@ -36,6 +49,7 @@ pub(super) fn by_name(name: &str) -> Result<PreTokenizer, ModelError> {
             (split_and_map(&[&contraction_pattern(r"\p{N}{1,3}")])?, true)
         }
         "qwen2" | "deepseek-r1-qwen" => (split_and_map(&[&contraction_pattern(r"\p{N}")])?, false),
+        "tekken" => (split_and_map(&[&tekken_pattern()])?, true),
         "default" => (
             split_and_map(&[
                 r"[\p{P}\$\+<=>\^~\|]+",
@@ -50,7 +64,7 @@ pub(super) fn by_name(name: &str) -> Result<PreTokenizer, ModelError> {
                 "tokenizer.ggml.pre",
                 format!(
                     "the pre-tokenizer {other:?} is not known; known are gpt-2, smollm, starcoder, \
-                     refact, command-r, llama-bpe, qwen2, deepseek-r1-qwen and default"
+                     refact, command-r, llama-bpe, qwen2, deepseek-r1-qwen, tekken and default"
                 ),
             ));
         }

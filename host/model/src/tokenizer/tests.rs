@@ -68,6 +68,7 @@ fn sentence_piece_bytes_have_no_space_in_front_and_come_back() {
         "é北".as_bytes(),
         b"\xff\x00a",
         b"<0x41></s>",
+        "a▁ b▁▁".as_bytes(),
         b"",
     ] {
         let tokens = tokenizer.encode_bytes(bytes);
@@ -125,6 +126,7 @@ fn every_known_pre_tokenizer_keeps_every_byte() {
         "qwen2",
         "default",
         "deepseek-r1-qwen",
+        "tekken",
     ] {
         let tokenizer = GgufVocabulary {
             model: "gpt2".into(),

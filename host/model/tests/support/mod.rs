@@ -3,9 +3,10 @@
 #![allow(dead_code)] // Each test binary uses its own part of this module.
 
 use formwork_engine::{
-    Backend, BackendError, Row, SampleRow, Sampled, Sampling, StepInput, TokenId,
+    Backend, BackendError, Row, SampleRow, Sampled, Sampling, SimpleVob, StepInput, TokenId,
+    WantedLogits,
 };
-use formwork_model::{CpuBackend, CpuConfig, LoadOptions, Model};
+use formwork_model::{CpuBackend, CpuConfig, KvDtype, LoadOptions, Model};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -57,8 +58,14 @@ pub(crate) struct Driver {
 
 impl Driver {
     /// Room for `sequences` of `positions` tokens.
-    pub(crate) fn new(
+    pub(crate) fn new(model: &Arc<Model>, threads: usize, room: [usize; 2]) -> Self {
+        Self::with_dtype(model, KvDtype::F16, threads, room)
+    }
+
+    /// [`Self::new`] with a cache of another kind.
+    pub(crate) fn with_dtype(
         model: &Arc<Model>,
+        kv_dtype: KvDtype,
         threads: usize,
         [sequences, positions]: [usize; 2],
     ) -> Self {
@@ -66,6 +73,7 @@ impl Driver {
         let config = CpuConfig {
             kv_blocks: blocks_each * sequences,
             block_size: 16,
+            kv_dtype,
             threads,
             max_context: positions,
         };
@@ -90,14 +98,18 @@ impl Driver {
         index
     }
 
-    fn row(&self, index: usize, limit: usize) -> Row {
+    /// The next row of a sequence.
+    pub(crate) fn row(&self, index: usize, limit: usize) -> Row {
         let sequence = &self.sequences[index];
         let end = sequence.tokens.len().min(sequence.computed + limit);
         Row {
             tokens: sequence.tokens[sequence.computed..end].to_vec(),
             start: sequence.computed,
             table: sequence.table.clone(),
-            wants_logits: end == sequence.tokens.len(),
+            logits: match end == sequence.tokens.len() {
+                true => WantedLogits::All,
+                false => WantedLogits::None,
+            },
         }
     }
 
@@ -109,10 +121,26 @@ impl Driver {
         limit: usize,
         sampling: &Sampling,
     ) -> Result<Vec<(usize, Sampled)>, BackendError> {
-        let rows: Vec<Row> = which.iter().map(|&index| self.row(index, limit)).collect();
-        let wanted: Vec<usize> = (0..rows.len())
-            .filter(|&row| rows[row].wants_logits)
-            .collect();
+        self.step_masked(which, limit, sampling, |_| (None, WantedLogits::All))
+    }
+
+    /// [`Self::step`] where each sequence has a mask, which is promised or not.
+    pub(crate) fn step_masked(
+        &mut self,
+        which: &[usize],
+        limit: usize,
+        sampling: &Sampling,
+        mask: impl Fn(usize) -> (Option<Arc<SimpleVob>>, WantedLogits),
+    ) -> Result<Vec<(usize, Sampled)>, BackendError> {
+        let rows = which.iter().map(|&index| {
+            let mut row = self.row(index, limit);
+            if row.samples() {
+                row.logits = mask(index).1;
+            }
+            row
+        });
+        let rows: Vec<Row> = rows.collect();
+        let wanted: Vec<usize> = (0..rows.len()).filter(|&row| rows[row].samples()).collect();
         for (&index, row) in which.iter().zip(&rows) {
             self.sequences[index].computed += row.tokens.len();
         }
@@ -124,7 +152,7 @@ impl Driver {
                 let sequence = &self.sequences[which[row]];
                 SampleRow {
                     row,
-                    mask: None,
+                    mask: mask(which[row]).0,
                     sampling,
                     position: sequence.tokens.len() as u64,
                     history: &sequence.tokens,

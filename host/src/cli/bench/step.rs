@@ -6,7 +6,8 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use clap::Args;
 use formwork_model::{
-    LoadOptions, Model, OperationCost, ProfileOptions, StepProfile, StepShape, profile_step,
+    KvDtype, LoadOptions, Model, OperationCost, ProfileOptions, StepProfile, StepShape,
+    profile_step,
 };
 
 use crate::cli::table::{size, table};
@@ -26,6 +27,9 @@ pub(in crate::cli) struct StepArgs {
     /// Tokens per sequence that the cache holds already.
     #[arg(long, default_value_t = 128)]
     context: usize,
+    /// What the cache holds keys and values as: f16 or int8.
+    #[arg(long, default_value_t = KvDtype::F16, value_name = "f16|int8")]
+    kv_dtype: KvDtype,
     /// Threads of the forward pass; 0 takes one per core.
     #[arg(long, default_value_t = 0)]
     threads: usize,
@@ -56,6 +60,7 @@ pub(super) fn run(arguments: &StepArgs) -> Result<()> {
                 tokens: arguments.tokens,
                 context: arguments.context,
             },
+            kv_dtype: arguments.kv_dtype,
             threads: arguments.threads,
             repeats: arguments.repeats,
         },
@@ -142,6 +147,7 @@ mod tests {
                 tokens: 3,
                 context: 20,
             },
+            kv_dtype: KvDtype::F16,
             threads: 1,
             repeats: 3,
         };

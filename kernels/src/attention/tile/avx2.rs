@@ -6,15 +6,20 @@ use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in crate::attention) fn scores(tile: Scores<'_>) {
-    match (tile.scores.len() / SPAN, tile.keys) {
-        (1, Numbers::Full(keys)) => scores_of::<1, f32>(keys, tile),
-        (2, Numbers::Full(keys)) => scores_of::<2, f32>(keys, tile),
-        (3, Numbers::Full(keys)) => scores_of::<3, f32>(keys, tile),
-        (_, Numbers::Full(keys)) => scores_of::<MOST, f32>(keys, tile),
-        (1, Numbers::Half(keys)) => scores_of::<1, u16>(keys, tile),
-        (2, Numbers::Half(keys)) => scores_of::<2, u16>(keys, tile),
-        (3, Numbers::Half(keys)) => scores_of::<3, u16>(keys, tile),
-        (_, Numbers::Half(keys)) => scores_of::<MOST, u16>(keys, tile),
+    match tile.keys {
+        Numbers::Full(keys) => scores_in(keys, tile),
+        Numbers::Half(keys) => scores_in(keys, tile),
+        Numbers::Byte(keys) => scores_in(keys, tile),
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn scores_in<T: Number>(keys: &[T], tile: Scores<'_>) {
+    match tile.scores.len() / SPAN {
+        1 => scores_of::<1, T>(keys, tile),
+        2 => scores_of::<2, T>(keys, tile),
+        3 => scores_of::<3, T>(keys, tile),
+        _ => scores_of::<MOST, T>(keys, tile),
     }
 }
 
@@ -40,15 +45,20 @@ fn scores_of<const Q: usize, T: Number>(keys: &[T], tile: Scores<'_>) {
 
 #[target_feature(enable = "avx2,fma,f16c")]
 pub(in crate::attention) fn values(tile: Values<'_>) {
-    match (tile.weights.len() / SPAN, tile.values) {
-        (1, Numbers::Full(values)) => values_of::<1, f32>(values, tile),
-        (2, Numbers::Full(values)) => values_of::<2, f32>(values, tile),
-        (3, Numbers::Full(values)) => values_of::<3, f32>(values, tile),
-        (_, Numbers::Full(values)) => values_of::<MOST, f32>(values, tile),
-        (1, Numbers::Half(values)) => values_of::<1, u16>(values, tile),
-        (2, Numbers::Half(values)) => values_of::<2, u16>(values, tile),
-        (3, Numbers::Half(values)) => values_of::<3, u16>(values, tile),
-        (_, Numbers::Half(values)) => values_of::<MOST, u16>(values, tile),
+    match tile.values {
+        Numbers::Full(values) => values_in(values, tile),
+        Numbers::Half(values) => values_in(values, tile),
+        Numbers::Byte(values) => values_in(values, tile),
+    }
+}
+
+#[target_feature(enable = "avx2,fma,f16c")]
+fn values_in<T: Number>(values: &[T], tile: Values<'_>) {
+    match tile.weights.len() / SPAN {
+        1 => values_of::<1, T>(values, tile),
+        2 => values_of::<2, T>(values, tile),
+        3 => values_of::<3, T>(values, tile),
+        _ => values_of::<MOST, T>(values, tile),
     }
 }
 
@@ -82,34 +92,59 @@ fn values_of<const Q: usize, T: Number>(values: &[T], tile: Values<'_>) {
 
 /// What a run may be stored in.
 trait Number: Copy {
-    /// Whether it is half precision, in bits.
-    const HALF: bool;
+    const KIND: Kind;
+}
+
+enum Kind {
+    Full,
+    Half,
+    Byte,
 }
 
 impl Number for f32 {
-    const HALF: bool = false;
+    const KIND: Kind = Kind::Full;
 }
 
+/// Half precision, in bits.
 impl Number for u16 {
-    const HALF: bool = true;
+    const KIND: Kind = Kind::Half;
+}
+
+impl Number for i8 {
+    const KIND: Kind = Kind::Byte;
 }
 
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn load_run<T: Number>(from: &[T; RUN]) -> [__m256; 2] {
-    if T::HALF {
-        let from = from.as_ptr().cast::<__m128i>();
-        // SAFETY: there are sixteen elements of two bytes.
-        unsafe {
-            [
-                _mm256_cvtph_ps(_mm_loadu_si128(from)),
-                _mm256_cvtph_ps(_mm_loadu_si128(from.add(1))),
-            ]
+    let from = from.as_ptr();
+    match T::KIND {
+        Kind::Full => {
+            let from = from.cast::<f32>();
+            // SAFETY: there are sixteen elements, of the type that their kind says.
+            unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))] }
         }
-    } else {
-        let from = from.as_ptr().cast::<f32>();
-        // SAFETY: there are sixteen elements, of single precision: `Number` has no third implementor.
-        unsafe { [_mm256_loadu_ps(from), _mm256_loadu_ps(from.add(8))] }
+        Kind::Half => {
+            let from = from.cast::<__m128i>();
+            // SAFETY: as above; they take two bytes each.
+            unsafe {
+                [
+                    _mm256_cvtph_ps(_mm_loadu_si128(from)),
+                    _mm256_cvtph_ps(_mm_loadu_si128(from.add(1))),
+                ]
+            }
+        }
+        Kind::Byte => {
+            let from = from.cast::<i8>();
+            // SAFETY: as above; they take one byte each, and each load reads eight of them.
+            let halves = unsafe {
+                [
+                    _mm_loadl_epi64(from.cast()),
+                    _mm_loadl_epi64(from.add(8).cast()),
+                ]
+            };
+            halves.map(|half| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(half)))
+        }
     }
 }
 
