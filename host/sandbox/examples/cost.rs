@@ -42,7 +42,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "plan, sample under a new mask",
         &sandbox.admit(&sampling.component())?,
     )?;
-    masks(&grammars)
+    masks(&grammars)?;
+    bounds(&grammars)
 }
 
 fn sessions(plugin: &Plugin) -> Result<(), Box<dyn std::error::Error>> {
@@ -114,6 +115,52 @@ fn masks(grammars: &Grammars) -> Result<(), Box<dyn std::error::Error>> {
     report("start a matcher", &mut starts);
     report("mask of the schema", &mut times);
     report("commit of a token", &mut commits);
+    Ok(())
+}
+
+/// Masks inside strings with a bound, which must cost the same whatever the bound is.
+fn bounds(grammars: &Grammars) -> Result<(), Box<dyn std::error::Error>> {
+    for bound in [300, 100_000] {
+        let schemas = [
+            (
+                "maxLength",
+                format!(r#"{{"type":"string","maxLength":{bound}}}"#),
+            ),
+            (
+                "pattern",
+                format!(r#"{{"type":"string","pattern":"^[a-zA-Z ]{{1,{bound}}}$"}}"#),
+            ),
+            (
+                "pattern and maxLength",
+                format!(r#"{{"type":"string","pattern":"^[a-zA-Z ]+$","maxLength":{bound}}}"#),
+            ),
+        ];
+        for (name, schema) in schemas {
+            let grammar = grammars.compile(&Source::JsonSchema(schema.into()))?;
+            let mut times = Vec::new();
+            for walk in 0..20usize {
+                let mut matcher = grammar.start();
+                for step in 0..40usize {
+                    let begun = Instant::now();
+                    let mask = matcher.mask()?;
+                    times.push(nanos(begun));
+                    let bytes = |token| grammars.vocabulary().bytes(token);
+                    // The string goes on, with tokens that keep it far from its bound.
+                    let goes_on = |token: &TokenId| {
+                        let bytes = bytes(*token);
+                        step == 0 || bytes.len() < 4 && !bytes.contains(&b'"')
+                    };
+                    let allowed: Vec<_> = mask.iter().filter(goes_on).collect();
+                    let token = allowed[(walk * 7919 + step * 104_729) % allowed.len()];
+                    matcher.commit(token)?;
+                    if matcher.stopped() {
+                        break;
+                    }
+                }
+            }
+            report(&format!("mask in a string, {name} {bound}"), &mut times);
+        }
+    }
     Ok(())
 }
 

@@ -2,7 +2,9 @@
 
 use crate::bindings::exports::formwork::plugin::decoding as wit;
 use crate::failure::truncate;
-use crate::{Action, Fallback, Field, MAX_MESSAGE_BYTES, Observed, RetryPolicy, Value, Verdict};
+use crate::{
+    Action, Fallback, Field, MAX_MESSAGE_BYTES, Observed, Retry, RetryPolicy, Value, Verdict,
+};
 use wasmtime::component::ResourceTable;
 
 /// Bounds of one answer.
@@ -180,16 +182,27 @@ fn temperature(value: Option<f32>) -> Result<Option<f32>, String> {
     }
 }
 
-pub(crate) fn verdict(verdict: wit::Verdict, bounds: Bounds) -> Result<Verdict, String> {
+/// A verdict on a value of `length` bytes that can be carried out, or what is wrong with it.
+pub(crate) fn verdict(
+    verdict: wit::Verdict,
+    length: usize,
+    bounds: Bounds,
+) -> Result<Verdict, String> {
     Ok(match verdict {
         wit::Verdict::Accept => Verdict::Accept,
         wit::Verdict::Replace(text) => {
             within(text.len(), bounds)?;
             Verdict::Replace(text)
         }
-        wit::Verdict::Retry(mut reason) => {
+        wit::Verdict::Retry(wit::Retry { mut reason, from }) => {
+            let from = from as usize;
+            if from > length {
+                return Err(format!(
+                    "`retry` keeps {from} bytes of a value that has {length}"
+                ));
+            }
             truncate(&mut reason, MAX_MESSAGE_BYTES);
-            Verdict::Retry(reason)
+            Verdict::Retry(Retry { reason, from })
         }
         wit::Verdict::Fail(failure) => Verdict::Fail(failure.into()),
     })

@@ -2,7 +2,8 @@
 
 use crate::grammars::lock;
 use crate::matcher::Matcher;
-use crate::schema::Enforcement;
+use crate::schema::{Checker, Enforcement, Invalid};
+use crate::spelling::Spelling;
 use crate::{Failure, Vocabulary};
 use llguidance::TokenParser;
 use llguidance::panic_utils::catch_unwind;
@@ -29,7 +30,18 @@ pub struct Grammar {
     max_lanes: usize,
     base_bytes: usize,
     only_empty: OnceLock<bool>,
-    enforcement: OnceLock<Enforcement>,
+    spelling: Option<Arc<Spelling>>,
+    /// For grammars of JSON Schemas.
+    schema: OnceLock<(Arc<Enforced>, Option<Checker>)>,
+}
+
+/// What enforces the assertions of a JSON Schema, by JSON pointers into it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Enforced {
+    /// Those that the mask enforces in full.
+    pub masked: Vec<String>,
+    /// Those that it does not: what is left to [`Grammar::validate`].
+    pub unmasked: Vec<String>,
 }
 
 /// A lexer with a parser that has not begun.
@@ -84,6 +96,7 @@ impl Grammar {
         vocabulary: Vocabulary,
         parser: TokenParser,
         max_lanes: usize,
+        spelling: Option<Arc<Spelling>>,
     ) -> Result<Arc<Self>, Failure> {
         let grammar = Arc::new(Self {
             base_bytes: BASE_BYTES + lexer_bytes(&parser),
@@ -92,7 +105,8 @@ impl Grammar {
             pristine: Mutex::new(parser),
             max_lanes: max_lanes.max(1),
             only_empty: OnceLock::new(),
-            enforcement: OnceLock::new(),
+            spelling,
+            schema: OnceLock::new(),
         });
         let mut probe = grammar.start();
         probe.mask()?;
@@ -114,33 +128,44 @@ impl Grammar {
         &self.vocabulary
     }
 
+    /// What enforces the JSON Schema that the grammar was made from; `None` for every other source.
+    pub fn enforced(&self) -> Option<&Arc<Enforced>> {
+        self.schema.get().map(|(enforced, _)| enforced)
+    }
+
     /// JSON pointers of the schema's assertions that the mask does not enforce in full: what is left to
     /// [`Grammar::validate`]. Empty for every other kind of source.
     pub fn unmasked(&self) -> &[String] {
-        self.enforcement.get().map_or(&[], |found| &found.unmasked)
+        self.enforced().map_or(&[], |found| &found.unmasked)
     }
 
     /// JSON pointers of the schema's assertions that the mask enforces in full.
     pub fn masked(&self) -> &[String] {
-        self.enforcement.get().map_or(&[], |found| &found.masked)
+        self.enforced().map_or(&[], |found| &found.masked)
     }
 
     /// Validates a finished text against the schema as it was written. Nothing is left to validate, and
     /// every text passes, where [`Grammar::unmasked`] is empty.
     ///
     /// # Errors
-    /// Why the text is not a value that the schema allows, with the places in the value.
-    pub fn validate(&self, text: &[u8]) -> Result<(), String> {
-        let checker = self
-            .enforcement
-            .get()
-            .and_then(|found| found.checker.as_ref());
+    /// Why the text is not a value that the schema allows, and where it can be begun again.
+    pub fn validate(&self, text: &[u8]) -> Result<(), Invalid> {
+        let checker = self.schema.get().and_then(|(_, checker)| checker.as_ref());
         checker.map_or(Ok(()), |checker| checker.check(text))
     }
 
     /// Says once what enforces the schema that the grammar was made from.
     pub(crate) fn enforced_by(&self, enforcement: Enforcement) {
-        let _ = self.enforcement.set(enforcement);
+        let enforced = Enforced {
+            masked: enforcement.masked,
+            unmasked: enforcement.unmasked,
+        };
+        let _ = self.schema.set((Arc::new(enforced), enforcement.checker));
+    }
+
+    /// How characters of JSON strings are spelled; `None` for grammars of other texts.
+    pub(crate) fn spelling(&self) -> Option<&Arc<Spelling>> {
+        self.spelling.as_ref()
     }
 
     /// Bytes held, as last counted.

@@ -2,21 +2,25 @@
 
 use crate::cache::{Cache, CacheStats, Flight, Slot};
 use crate::grammar::Grammar;
+use crate::probe;
 use crate::schema::{self, Complaint, Documents, Refused};
 use crate::source::Prepared;
+use crate::spelling::Spelling;
 use crate::{Failure, FailureKind, Source, Vocabulary};
 use llguidance::ParserFactory;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
-use llguidance::earley::SlicedBiasComputer;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use toktrie::InferenceCapabilities;
 
 /// Stack of a compiling thread. Address space, not memory: pages are taken as the parser recurses.
 const COMPILE_STACK_BYTES: usize = 256 << 20;
+
+/// Part of the work allowed for one mask that a pattern by itself may take.
+const CHEAP_PART: u64 = 4;
 
 /// Bounds on what a grammar may cost. Each error names the bound that it hit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +41,7 @@ pub struct GrammarLimits {
     pub mask_items: usize,
     /// States of one lexer, 1 to 2 kB each.
     pub lexer_states: usize,
-    /// How long a request waits for a compilation.
+    /// How long a request waits for its grammars.
     pub compile_ms: u64,
     /// Bytes of compiled grammars kept for later requests, refusals included.
     pub cache_bytes: usize,
@@ -56,7 +60,7 @@ impl Default for GrammarLimits {
             mask_fuel: 200_000,
             mask_items: 50_000,
             lexer_states: 50_000,
-            compile_ms: 2_000,
+            compile_ms: 10_000,
             cache_bytes: 256 << 20,
             lexers: 8,
         }
@@ -92,6 +96,7 @@ struct Shared {
     factory: ParserFactory,
     limits: GrammarLimits,
     documents: Documents,
+    spelling: OnceLock<Arc<Spelling>>,
     cache: Mutex<Cache>,
 }
 
@@ -122,7 +127,7 @@ impl Grammars {
             ff_tokens: env.tokenize_is_canonical(),
             ..InferenceCapabilities::default()
         };
-        let slices = SlicedBiasComputer::general_slices();
+        let slices = crate::mask::slices();
         let mut factory = ParserFactory::new(env, capabilities, &slices)
             .map_err(|error| GrammarsError(format!("{error:#}")))?;
         factory.quiet();
@@ -133,6 +138,7 @@ impl Grammars {
                 factory,
                 cache: Mutex::new(Cache::new(limits.cache_bytes)),
                 documents: Arc::new(documents),
+                spelling: OnceLock::new(),
                 limits,
             }),
         }))
@@ -245,15 +251,23 @@ fn build(shared: &Shared, source: &Source) -> Result<Arc<Grammar>, Refusal> {
         Prepared::Schema(schema) => return build_schema(shared, source, &schema),
     };
     let parser = create(shared, grammar).map_err(|message| explain(source, &message))?;
-    Grammar::new(shared.vocabulary.clone(), parser, shared.limits.lexers).map_err(judge)
+    Grammar::new(
+        shared.vocabulary.clone(),
+        parser,
+        shared.limits.lexers,
+        None,
+    )
+    .map_err(judge)
 }
 
 /// Compiles a schema, or the widest schema around it that the grammar engine takes.
 fn build_schema(
     shared: &Shared,
     source: &Source,
-    schema: &serde_json::Value,
+    schema: &schema::Prepared,
 ) -> Result<Arc<Grammar>, Refusal> {
+    let spelling = || Arc::new(Spelling::new(&shared.vocabulary));
+    let spelling = shared.spelling.get_or_init(spelling);
     let attempt = |lowered| {
         let complain = |message: String| {
             if message.contains("Unsatisfiable schema") {
@@ -265,15 +279,22 @@ fn build_schema(
         let grammar = TopLevelGrammar::from_json_schema(lowered);
         let parser = create(shared, grammar).map_err(complain)?;
         let limits = &shared.limits;
-        Grammar::new(shared.vocabulary.clone(), parser, limits.lexers).map_err(|failure| {
-            match failure.kind {
+        let spelling = Some(spelling.clone());
+        Grammar::new(shared.vocabulary.clone(), parser, limits.lexers, spelling).map_err(
+            |failure| match failure.kind {
                 FailureKind::Unsatisfiable => Complaint::Unsatisfiable(failure.message),
                 _ => Complaint::Refused(failure.message),
-            }
-        })
+            },
+        )
     };
-    let limits = shared.limits.parser_limits();
-    match schema::build(schema, &shared.documents, &limits, attempt) {
+    let is_cheap = |part| {
+        let limits = ParserLimits {
+            step_lexer_fuel: shared.limits.mask_fuel / CHEAP_PART,
+            ..shared.limits.parser_limits()
+        };
+        probe::is_cheap(&shared.factory, &shared.vocabulary, limits, part)
+    };
+    match schema::build(schema, &shared.documents, attempt, is_cheap) {
         Ok((enforcement, grammar)) => {
             grammar.enforced_by(enforcement);
             Ok(grammar)
@@ -361,9 +382,8 @@ fn key(source: &Source) -> [u8; 32] {
     };
     field(source.kind().as_bytes());
     match source {
-        Source::JsonSchema(text) | Source::Regex(text) | Source::Lark(text) => {
-            field(text.as_bytes());
-        }
+        Source::JsonSchema(schema) => schema.fields(field),
+        Source::Regex(text) | Source::Lark(text) => field(text.as_bytes()),
         Source::Choice(options) => options.iter().for_each(|text| field(text.as_bytes())),
     }
     hash.finalize().into()

@@ -3,11 +3,12 @@
 use crate::bindings::formwork::plugin::{grammars, log, masks, types, vocabulary};
 use crate::bindings::{GrammarHandle, MaskHandle};
 use crate::failure::truncate;
+use crate::limits::{Compiling, Deadline};
 use crate::matcher::Matcher;
 use crate::plan::{LogLevel, LogLine};
 use crate::{Failure, FailureKind, Grammars, SandboxLimits, Source, mask};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use toktrie::{SimpleVob, TokenId};
 use wasmtime::component::{Resource, ResourceTable};
 use wasmtime::{Error, ResourceLimiter, Result};
@@ -20,6 +21,10 @@ pub(crate) struct Guest {
     pub(crate) log: Log,
     /// When the call under way is late.
     pub(crate) deadline: Instant,
+    /// How much longer the call may wait for grammars without losing time of its own.
+    pub(crate) patience: Duration,
+    /// What it waited so, as far as the epoch's deadline does not know of it yet.
+    pub(crate) waited: Duration,
     /// Why an import without an error in its type could not do its work; the guest is trapped.
     pub(crate) failure: Option<Failure>,
 }
@@ -43,12 +48,30 @@ impl Guest {
                 bytes_left: limits.log_bytes,
             },
             deadline: Instant::now(),
+            patience: Duration::ZERO,
+            waited: Duration::ZERO,
             failure: None,
         }
     }
 
     fn vocabulary(&self) -> &crate::Vocabulary {
         self.grammars.vocabulary()
+    }
+
+    /// Sets the clock for a call that begins now.
+    pub(crate) fn begin(&mut self, deadline: Deadline) {
+        self.deadline = Instant::now() + deadline.limit;
+        self.waited = Duration::ZERO;
+        self.patience = match deadline.compiling {
+            Compiling::Apart => Duration::from_millis(self.grammars.limits().compile_ms),
+            Compiling::Within => Duration::ZERO,
+        };
+    }
+
+    /// What the epoch's deadline is to be moved by; nothing when the call is late indeed.
+    pub(crate) fn extension(&mut self) -> Option<Duration> {
+        let waited = std::mem::take(&mut self.waited);
+        (!waited.is_zero()).then_some(waited)
     }
 
     fn push<T: Send + 'static>(&mut self, entry: T) -> Result<Resource<T>> {
@@ -238,13 +261,21 @@ impl grammars::HostGrammar for Guest {
         source: grammars::Source,
     ) -> Result<Result<Resource<GrammarHandle>, types::Failure>> {
         let source = match source {
-            grammars::Source::JsonSchema(text) => Source::JsonSchema(text),
+            grammars::Source::JsonSchema(schema) => Source::JsonSchema(schema.into()),
             grammars::Source::Regex(text) => Source::Regex(text),
             grammars::Source::Lark(text) => Source::Lark(text),
             grammars::Source::Choice(options) => Source::Choice(options),
         };
-        let patience = self.deadline.saturating_duration_since(Instant::now());
-        match self.grammars.compile_within(&source, patience) {
+        let begun = Instant::now();
+        let own = self.deadline.saturating_duration_since(begun);
+        let compiled = self
+            .grammars
+            .compile_within(&source, self.patience.max(own));
+        let waited = begun.elapsed().min(self.patience);
+        self.patience -= waited;
+        self.deadline += waited;
+        self.waited += waited;
+        match compiled {
             Ok(grammar) => self.push(GrammarHandle(grammar)).map(Ok),
             Err(failure) => Ok(Err(failure.into())),
         }
@@ -263,8 +294,9 @@ impl grammars::HostGrammar for Guest {
         &mut self,
         grammar: Resource<GrammarHandle>,
         text: Vec<u8>,
-    ) -> Result<Result<(), String>> {
-        Ok(self.table.get(&grammar)?.0.validate(&text))
+    ) -> Result<Result<(), grammars::Invalid>> {
+        let checked = self.table.get(&grammar)?.0.validate(&text);
+        Ok(checked.map_err(Into::into))
     }
 
     fn drop(&mut self, grammar: Resource<GrammarHandle>) -> Result<()> {

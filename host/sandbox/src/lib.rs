@@ -5,6 +5,7 @@
 //! and shared between requests. No type of the Wasm runtime leaves this crate.
 
 mod answer;
+mod artifacts;
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 mod bindings;
 mod cache;
@@ -20,23 +21,29 @@ mod matcher;
 mod plan;
 mod plugin;
 mod pool;
+mod probe;
 mod sandbox;
 mod scan;
 mod schema;
 mod session;
 mod source;
+mod spelling;
 mod vocabulary;
 
 pub use cache::CacheStats;
 pub use error::{AdmissionError, GuestError, SandboxError};
 pub use failure::{Failure, FailureKind, MAX_MESSAGE_BYTES};
-pub use grammar::Grammar;
+pub use grammar::{Enforced, Grammar};
 pub use grammars::{GrammarLimits, Grammars, GrammarsError};
 pub use limits::SandboxLimits;
+pub use mask::along;
 pub use matcher::Matcher;
-pub use plan::{Action, Fallback, Field, LogLevel, LogLine, Observed, RetryPolicy, Value, Verdict};
+pub use plan::{
+    Action, Fallback, Field, LogLevel, LogLine, Observed, Retry, RetryPolicy, Value, Verdict,
+};
 pub use plugin::{Description, LatePolicy, OpenRequest, Plugin};
 pub use sandbox::Sandbox;
+pub use schema::{Formats, Invalid, KeyOrder, Schema, Spacing};
 pub use session::Session;
 pub use source::Source;
 pub use toktrie::{SimpleVob, TokenId};

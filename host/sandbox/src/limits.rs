@@ -16,7 +16,8 @@ pub struct SandboxLimits {
     pub compile_ms: u64,
     /// Wall time of one `plan` or `check`.
     pub call_ms: u64,
-    /// Wall time of `open`, compilation of its grammars included, and of `describe`.
+    /// Wall time of `open` and of `describe`. What `open` and the first `plan` wait for grammars is not
+    /// theirs: it has a bound of its own, `compile_ms` of the grammars' limits.
     pub open_ms: u64,
     /// Bytes of a session's linear memory; whole 64 KiB pages.
     pub memory_bytes: usize,
@@ -75,6 +76,7 @@ impl SandboxLimits {
         Deadline {
             bound: "open_ms",
             limit: Duration::from_millis(self.open_ms),
+            compiling: Compiling::Apart,
         }
     }
 
@@ -82,6 +84,15 @@ impl SandboxLimits {
         Deadline {
             bound: "call_ms",
             limit: Duration::from_millis(self.call_ms),
+            compiling: Compiling::Within,
+        }
+    }
+
+    /// For the first `plan`, which holds up nobody else's step.
+    pub(crate) fn first_call_deadline(&self) -> Deadline {
+        Deadline {
+            compiling: Compiling::Apart,
+            ..self.call_deadline()
         }
     }
 }
@@ -91,4 +102,14 @@ impl SandboxLimits {
 pub(crate) struct Deadline {
     pub(crate) bound: &'static str,
     pub(crate) limit: Duration,
+    pub(crate) compiling: Compiling,
+}
+
+/// Whose time it is while the host compiles a grammar that the call asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compiling {
+    /// The host's: up to [`crate::GrammarLimits::compile_ms`] for all grammars of the call.
+    Apart,
+    /// The call's.
+    Within,
 }

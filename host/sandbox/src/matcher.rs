@@ -3,6 +3,7 @@
 use crate::grammar::{Grammar, Lane};
 use crate::grammars::{clean, is_exhaustion};
 use crate::mask::{along, widen};
+use crate::spelling::At;
 use crate::{Failure, Vocabulary};
 use llguidance::panic_utils::catch_unwind;
 use llguidance::{TokenParser, api::StopReason};
@@ -22,6 +23,8 @@ pub struct Matcher {
     tail: Vec<TokenId>,
     /// Committed tokens that are text.
     tokens: Vec<TokenId>,
+    /// Where each of them leaves a JSON text with regard to escapes; empty for other texts.
+    spelled: Vec<At>,
     /// End tokens committed after them.
     ended: usize,
 }
@@ -41,6 +44,7 @@ impl Matcher {
             live: None,
             tail: Vec::new(),
             tokens: Vec::new(),
+            spelled: Vec::new(),
             ended: 0,
         }
     }
@@ -66,14 +70,16 @@ impl Matcher {
             failure(&message)
         })?;
         let mut mask = widen(&vocabulary, &raw);
-        if live.walk.is_accepting().unwrap_or(false) {
-            mask.or(vocabulary.ends());
-        } else if mask.is_zero() {
+        let accepting = live.walk.is_accepting().unwrap_or(false);
+        if mask.is_zero() && !accepting {
             // The tokenizer spells the forced text with a special token; spell it with others.
             mask = along(&vocabulary, &live.walk.compute_ff_bytes());
-            if mask.is_zero() {
-                return Err(dead_end());
-            }
+        }
+        self.narrow(&mut mask);
+        if accepting {
+            mask.or(vocabulary.ends());
+        } else if mask.is_zero() {
+            return Err(dead_end());
         }
         Ok(mask)
     }
@@ -97,6 +103,12 @@ impl Matcher {
         if !self.vocabulary().is_text(token) {
             return Err(refused(token, "it is a special token or none at all"));
         }
+        let Some(spelled) = self.spell(token) else {
+            return Err(refused(
+                token,
+                "it spells a character in another way than its only one",
+            ));
+        };
         if let Err(error) = self.live().walk.consume_token(token) {
             let reason = clean(&error.to_string());
             self.restart()?;
@@ -107,6 +119,9 @@ impl Matcher {
             });
         }
         self.tokens.push(token);
+        if self.grammar.spelling().is_some() {
+            self.spelled.push(spelled);
+        }
         Ok(())
     }
 
@@ -125,6 +140,7 @@ impl Matcher {
         self.ended -= ends;
         let n = n - ends;
         self.tokens.truncate(self.tokens.len() - n);
+        self.spelled.truncate(self.tokens.len());
         if n == 0 || self.live.is_none() {
             return Ok(());
         }
@@ -188,6 +204,7 @@ impl Matcher {
             live: self.live.clone(),
             tail: self.tail.clone(),
             tokens: self.tokens.clone(),
+            spelled: self.spelled.clone(),
             ended: self.ended,
         }
     }
@@ -234,6 +251,53 @@ impl Matcher {
         let accepting = self.accepting();
         let mask = self.mask()?;
         Ok(accepting && mask == *self.vocabulary().ends())
+    }
+
+    /// Takes tokens out of a mask that spell a character otherwise than in its only way.
+    fn narrow(&mut self, mask: &mut SimpleVob) {
+        let Some(spelling) = self.grammar.spelling().cloned() else {
+            return;
+        };
+        if self.repeated() > 0 {
+            // What is repeated from the context is nobody's spelling. Few tokens begin with it.
+            for token in mask.to_list() {
+                if self.spell(token).is_none() {
+                    mask.disallow_token(token);
+                }
+            }
+            return;
+        }
+        let at = self.spelled.last().copied().unwrap_or_default();
+        let walk = &mut self.live().walk;
+        spelling.narrow(mask, at, |tokens| fits(walk, tokens));
+    }
+
+    /// Where a token would leave the text with regard to escapes; `None` where it spells a character
+    /// otherwise than in its only way.
+    fn spell(&mut self, token: TokenId) -> Option<At> {
+        let Some(spelling) = self.grammar.spelling().cloned() else {
+            return Some(At::Plain);
+        };
+        let repeated = self.repeated();
+        let bytes = self.vocabulary().bytes(token);
+        let at = self.spelled.last().copied().unwrap_or_default();
+        let after = at.after(&bytes[repeated.min(bytes.len())..])?;
+        if !after.is_open() {
+            return Some(after);
+        }
+        let walk = &mut self.live().walk;
+        let has_end = spelling.has_end(after, token, |tokens| fits(walk, tokens));
+        has_end.then_some(after)
+    }
+
+    /// How many of the next bytes repeat what healing chopped from the context.
+    fn repeated(&self) -> usize {
+        let prefix = self.live.as_ref().map_or(0, |live| live.prefix);
+        if prefix == 0 {
+            return 0;
+        }
+        let bytes = |&token: &TokenId| self.vocabulary().bytes(token).len();
+        prefix.saturating_sub(self.tokens.iter().map(bytes).sum())
     }
 
     fn vocabulary(&self) -> &Vocabulary {
@@ -284,6 +348,12 @@ impl Live {
         let walk = llguidance::Matcher::new(Ok(parser));
         Ok((Self { lane, walk, prefix }, healed))
     }
+}
+
+/// Whether the grammar lets these tokens follow.
+fn fits(walk: &mut llguidance::Matcher, tokens: &[TokenId]) -> bool {
+    walk.validate_tokens(tokens)
+        .is_ok_and(|count| count == tokens.len())
 }
 
 fn dead_end() -> Failure {

@@ -93,10 +93,29 @@ pub enum Verdict {
     Accept,
     /// These bytes take its place.
     Replace(Vec<u8>),
-    /// Decode it again, for this reason.
-    Retry(String),
+    /// Decode it again.
+    Retry(Retry),
     /// The request fails.
     Fail(Failure),
+}
+
+/// Another attempt at a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Why.
+    pub reason: String,
+    /// How many of the value's bytes stay: at most all of them.
+    pub from: usize,
+}
+
+/// All of the value is decoded again.
+impl<T: Into<String>> From<T> for Retry {
+    fn from(reason: T) -> Self {
+        Self {
+            reason: reason.into(),
+            from: 0,
+        }
+    }
 }
 
 /// A line that a plugin wrote to its log.

@@ -1,7 +1,6 @@
 //! The Wasm engine, its pool of instances, and the clock that ends late calls.
 
 use crate::grammars::lock;
-use crate::limits::Deadline;
 use crate::{GuestError, SandboxError, SandboxLimits};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -90,11 +89,9 @@ impl Drop for Ticker {
     }
 }
 
-impl Deadline {
-    /// Ticks after which a call is late: never sooner than the limit.
-    pub(crate) fn ticks(self) -> u64 {
-        self.limit.as_nanos().div_ceil(TICK.as_nanos()) as u64 + 1
-    }
+/// Ticks after which so much time has passed: never sooner.
+pub(crate) fn ticks(time: Duration) -> u64 {
+    time.as_nanos().div_ceil(TICK.as_nanos()) as u64 + 1
 }
 
 /// Counts what is taken from the pool, so that a full one is seen before the engine hits its end.

@@ -1,5 +1,6 @@
 //! The sandbox: takes components in.
 
+use crate::artifacts::Artifacts;
 use crate::bindings::{Format, FormatPre};
 use crate::guest::Guest;
 use crate::pool::{Capacity, Needs, Ticker, engine};
@@ -11,6 +12,7 @@ use crate::{
     SandboxLimits,
 };
 use sha2::{Digest, Sha256};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -20,6 +22,8 @@ use wasmtime::component::{Component, HasSelf, Linker};
 /// Runs untrusted plugins.
 pub struct Sandbox {
     house: Arc<House>,
+    /// `None`: what is compiled is not kept.
+    artifacts: Option<Artifacts>,
 }
 
 /// What sandbox, plugins and sessions share.
@@ -52,7 +56,20 @@ impl Sandbox {
                 grammars,
                 limits,
             }),
+            artifacts: None,
         })
+    }
+
+    /// Keeps compiled plugins in `dir`, which is made if needed, and takes them from there: admitting the same
+    /// bytes again is then a matter of milliseconds, in this process or the next one.
+    ///
+    /// # Errors
+    /// When the directory cannot be used, or others than its owner may write to it.
+    pub fn keep_compiled(mut self, dir: &Path) -> Result<Self, SandboxError> {
+        let artifacts = Artifacts::open(dir, &self.house.engine)
+            .map_err(|error| SandboxError(format!("{}: {error}", dir.display())))?;
+        self.artifacts = Some(artifacts);
+        Ok(self)
     }
 
     /// The bounds in force.
@@ -72,7 +89,8 @@ impl Sandbox {
     /// Says what is wrong with the component and, for bounds, which one it exceeds.
     pub fn admit(&self, bytes: &[u8]) -> Result<Plugin, AdmissionError> {
         let census = scan(bytes, &self.house.limits)?;
-        let component = self.compile(bytes)?;
+        let digest = hex(&Sha256::digest(bytes));
+        let component = self.compiled(bytes, &digest)?;
         let needs = self.needs(&component, census)?;
         let world = |error: wasmtime::Error| AdmissionError::World(format!("{error:#}"));
         let pre = self
@@ -86,12 +104,24 @@ impl Sandbox {
             self.house.clone(),
             pre,
             crate::plugin::Facts {
-                digest: hex(&Sha256::digest(bytes)),
+                digest,
                 size: bytes.len(),
                 description,
                 needs,
             },
         ))
+    }
+
+    fn compiled(&self, bytes: &[u8], digest: &str) -> Result<Component, AdmissionError> {
+        let Some(artifacts) = &self.artifacts else {
+            return self.compile(bytes);
+        };
+        if let Some(component) = artifacts.load(&self.house.engine, digest) {
+            return Ok(component);
+        }
+        let component = self.compile(bytes)?;
+        artifacts.store(digest, &component);
+        Ok(component)
     }
 
     /// Compiles on another thread, so that the caller can give up.

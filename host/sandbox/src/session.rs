@@ -6,15 +6,14 @@ use crate::bindings::{Format, FormatPre};
 use crate::failure::truncate;
 use crate::guest::Guest;
 use crate::limits::Deadline;
-use crate::pool::Permit;
+use crate::pool::{Permit, ticks};
 use crate::sandbox::House;
 use crate::{
     Action, GuestError, LogLine, MAX_MESSAGE_BYTES, Observed, OpenRequest, Value, Verdict,
 };
 use std::sync::Arc;
-use std::time::Instant;
 use wasmtime::component::ResourceAny;
-use wasmtime::{Store, Trap};
+use wasmtime::{Store, Trap, UpdateDeadline};
 
 /// One sequence's walk through a plugin: a pure function of the plugin, the request, the vocabulary and
 /// what it was told. Dropping it gives its place in the pool back.
@@ -51,7 +50,12 @@ impl Session {
     /// # Errors
     /// [`GuestError::Failure`] when the guest gives up; after any other error the session is closed.
     pub fn plan(&mut self, observed: Observed) -> Result<Vec<Action>, GuestError> {
-        let (session, deadline) = (self.session, self.run.house.limits.call_deadline());
+        let limits = &self.run.house.limits;
+        let deadline = match observed {
+            Observed::Started => limits.first_call_deadline(),
+            _ => limits.call_deadline(),
+        };
+        let session = self.session;
         let observed = answer::observed(observed);
         let actions = self
             .run
@@ -71,13 +75,15 @@ impl Session {
     /// After any error the session is closed.
     pub fn check(&mut self, value: &Value) -> Result<Verdict, GuestError> {
         let (session, deadline) = (self.session, self.run.house.limits.call_deadline());
+        let length = value.bytes.len();
         let value = answer::value(value.clone());
         let verdict = self.run.call(deadline, |format, store| {
             let guest = format.formwork_plugin_decoding();
             guest.session().call_check(store, session, &value)
         })?;
         let bounds = self.bounds();
-        self.run.close_unless(answer::verdict(verdict, bounds))
+        self.run
+            .close_unless(answer::verdict(verdict, length, bounds))
     }
 
     /// The log lines written since the last call of this.
@@ -127,10 +133,16 @@ impl Run {
     ) -> Result<Self, GuestError> {
         let guest = Guest::new(house.grammars.clone(), &house.limits);
         let mut store = Store::new(&house.engine, guest);
-        store.data_mut().deadline = Instant::now() + deadline.limit;
+        store.data_mut().begin(deadline);
         store.limiter(|guest| &mut guest.memory);
+        store.epoch_deadline_callback(|mut store| {
+            Ok(match store.data_mut().extension() {
+                Some(waited) => UpdateDeadline::Continue(ticks(waited)),
+                None => UpdateDeadline::Interrupt,
+            })
+        });
         store.set_hostcall_fuel(house.limits.transfer_bytes);
-        store.set_epoch_deadline(deadline.ticks());
+        store.set_epoch_deadline(ticks(deadline.limit));
         match pre.instantiate(&mut store) {
             Ok(format) => Ok(Self {
                 format,
@@ -152,8 +164,8 @@ impl Run {
         if self.closed {
             return Err(GuestError::Closed);
         }
-        self.store.set_epoch_deadline(deadline.ticks());
-        self.store.data_mut().deadline = Instant::now() + deadline.limit;
+        self.store.set_epoch_deadline(ticks(deadline.limit));
+        self.store.data_mut().begin(deadline);
         // Closed while it runs, so that a panic on the way leaves it closed.
         self.closed = true;
         let result = call(&self.format, &mut self.store);

@@ -54,8 +54,8 @@ pub(super) fn role(keyword: &str, draft: Draft) -> Role {
         "then" | "else" | "minContains" | "maxContains" => Role::Foreign,
         "unevaluatedProperties" | "unevaluatedItems" => since(Draft201909, Role::Special),
         "$dynamicRef" => since(Draft202012, Role::Special),
-        "dependencies" => Role::Unmaskable,
-        "dependentRequired" | "dependentSchemas" => since(Draft201909, Role::Unmaskable),
+        "dependencies" => Role::Special,
+        "dependentRequired" | "dependentSchemas" => since(Draft201909, Role::Special),
         "$recursiveRef" if draft == Draft201909 => Role::Unmaskable,
         "contentEncoding" | "contentMediaType" if draft == Draft6 || draft == Draft7 => {
             Role::Unmaskable

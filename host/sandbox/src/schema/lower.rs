@@ -1,9 +1,13 @@
 //! Rewrites a schema into one that the grammar engine takes: equal where it can be, and wider where it
 //! cannot, never narrower. Subschemas stay where they are, so that references keep their meaning.
 
+use super::conditions::Around;
+use super::documents::absolute;
 use super::draft::{self, Role};
+use super::order::{self, Orders};
 use super::pointer::{escape, is_resource, local_target};
 use super::weakening::{Weakening, Weakenings};
+use super::{Formats, KeyOrder, Terms};
 use jsonschema::{Draft, Uri, uri};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +23,11 @@ pub(crate) struct Lowered {
 }
 
 impl Lowered {
+    /// Whether the schema as it was written asserts something at a pointer.
+    pub(super) fn is_asserted(&self, pointer: &String) -> bool {
+        self.masked.binary_search(pointer).is_ok() || self.unmasked.binary_search(pointer).is_ok()
+    }
+
     /// The mask does not enforce these assertions in full after all.
     pub(super) fn leave_to_validation(&mut self, pointers: Vec<String>) {
         self.unmasked.extend(pointers);
@@ -35,16 +44,22 @@ pub(super) struct Lowering<'a> {
     pub(super) root: &'a Value,
     pub(super) weak: &'a Weakenings,
     pub(super) draft: Draft,
+    formats: Formats,
+    pub(super) key_order: KeyOrder,
+    pub(super) orders: Orders,
+    pub(super) around: Around<'a>,
+    /// Whether keywords of the schema join conditions.
+    pub(super) joins: bool,
     /// Where the walk is.
     pub(super) pointer: String,
     /// The root of the resource that it is in.
-    resource: String,
+    pub(super) resource: String,
     /// That resource's absolute name, if it has one.
-    base: Option<Uri<String>>,
+    pub(super) base: Option<Uri<String>>,
     asserted: BTreeSet<String>,
     unmasked: BTreeSet<String>,
-    visited: BTreeSet<String>,
-    targets: BTreeSet<String>,
+    pub(super) visited: BTreeSet<String>,
+    pub(super) targets: BTreeSet<String>,
     /// How often each name is given as an anchor, dynamic or not.
     anchors: BTreeMap<&'a str, usize>,
 }
@@ -60,11 +75,16 @@ pub(super) struct Node<'a> {
 }
 
 /// Lowers a schema of a draft. Its depth is bounded by the caller.
-pub(super) fn lower(root: &Value, draft: Draft, weak: &Weakenings) -> Lowered {
+pub(super) fn lower(root: &Value, terms: Terms, weak: &Weakenings) -> Lowered {
     let mut lowering = Lowering {
         root,
         weak,
-        draft,
+        draft: terms.draft,
+        formats: terms.formats,
+        key_order: terms.key_order,
+        orders: Orders::default(),
+        around: Around::default(),
+        joins: terms.key_order == KeyOrder::Any && order::joins(root),
         pointer: String::new(),
         resource: String::new(),
         base: None,
@@ -83,11 +103,12 @@ pub(super) fn lower(root: &Value, draft: Draft, weak: &Weakenings) -> Lowered {
         };
     }
     lowering.reach_targets(&mut schema);
+    lowering.share(&mut schema);
     let whole = schema.clone();
     lowering.pointer.clear();
     lowering.cut_dangling(&mut schema, &whole, String::new());
     if let Value::Object(map) = &mut schema {
-        map.insert("$schema".into(), draft::uri(draft).into());
+        map.insert("$schema".into(), draft::uri(terms.draft).into());
     }
     let masked = lowering.asserted.difference(&lowering.unmasked);
     Lowered {
@@ -139,19 +160,6 @@ fn count_anchors<'a>(value: &'a Value, anchors: &mut BTreeMap<&'a str, usize>) {
     }
 }
 
-/// The absolute name of a resource within another.
-fn absolute(base: Option<&Uri<String>>, resource: &Map<String, Value>) -> Option<Uri<String>> {
-    let name = ["$id", "id"]
-        .iter()
-        .find_map(|key| resource.get(*key)?.as_str())?;
-    match base {
-        Some(base) => uri::resolve_against(&base.borrow(), name).ok(),
-        None => uri::from_str(name)
-            .ok()
-            .filter(|uri| uri.as_str().starts_with(name)),
-    }
-}
-
 impl<'a> Lowering<'a> {
     /// Lowers the subschema at the current pointer.
     pub(super) fn value(&mut self, value: &'a Value) -> Value {
@@ -160,7 +168,7 @@ impl<'a> Lowering<'a> {
             return value.clone();
         };
         let outer = (self.draft, self.resource.clone(), self.base.clone());
-        if is_resource(value) {
+        if is_resource(value) && !self.is_bare(map) {
             self.resource.clone_from(&self.pointer);
             self.draft = draft::named(value).unwrap_or(self.draft);
             self.base = absolute(self.base.as_ref(), map);
@@ -209,6 +217,11 @@ impl<'a> Lowering<'a> {
         self.anchors.get(name) == Some(&1)
     }
 
+    /// Whether a reference is all that counts: before 2019-09 nothing beside one does, not even a name.
+    fn is_bare(&self, map: &Map<String, Value>) -> bool {
+        self.draft <= Draft::Draft7 && map.get("$ref").is_some_and(Value::is_string)
+    }
+
     fn object(&mut self, from: &'a Map<String, Value>) -> Value {
         let mut node = Node {
             from,
@@ -216,21 +229,25 @@ impl<'a> Lowering<'a> {
             extras: Vec::new(),
             open: false,
         };
-        let alone = self.draft <= Draft::Draft7 && from.get("$ref").is_some_and(Value::is_string);
+        let alone = self.is_bare(from);
         for (key, value) in from {
             let ignored = alone
                 && !matches!(
                     draft::role(key, self.draft),
                     Role::Reference | Role::Definitions
                 );
-            if ignored && !["$id", "id", "$schema"].contains(&key.as_str()) {
+            let named = ["$id", "id", "$schema"].contains(&key.as_str());
+            if ignored && !(named && self.pointer.is_empty()) {
                 continue;
             }
-            self.within(key, |lowering| lowering.keyword(&mut node, key, value));
+            self.around(key, from, |lowering| {
+                lowering.within(key, |lowering| lowering.keyword(&mut node, key, value));
+            });
         }
         if node.open {
             node.out.insert("additionalProperties".into(), true.into());
         }
+        self.reorder(&mut node);
         if self.is_weak(Weakening::ReferenceSiblings) && node.out.contains_key("$ref") {
             self.leave_reference_alone(&mut node);
         }
@@ -244,7 +261,10 @@ impl<'a> Lowering<'a> {
     }
 
     fn keyword(&mut self, node: &mut Node<'a>, key: &'a str, value: &'a Value) {
-        let role = draft::role(key, self.draft);
+        let role = match key {
+            "format" if self.formats == Formats::Annotated => Role::Foreign,
+            _ => draft::role(key, self.draft),
+        };
         let standing = matches!(role, Role::Annotation | Role::Foreign | Role::Definitions);
         if self.weak.drops(key) && !standing {
             return self.unmask();
@@ -304,7 +324,8 @@ impl<'a> Lowering<'a> {
             .as_str()
             .and_then(|reference| local_target(&self.resource, reference));
         let foreign = target.is_none() || self.base.is_some();
-        if foreign && self.is_weak(Weakening::ForeignReferences) {
+        let cut = value.as_str().is_some_and(|text| self.weak.cuts(text));
+        if cut || foreign && self.is_weak(Weakening::ForeignReferences) {
             return self.unmask();
         }
         self.targets.extend(target);
@@ -335,55 +356,5 @@ impl<'a> Lowering<'a> {
         }
         node.extras.clear();
         node.out.remove("allOf");
-    }
-
-    /// Lowers what references name outside the places where schemas usually are.
-    fn reach_targets(&mut self, schema: &mut Value) {
-        while let Some(target) = self.targets.pop_first() {
-            if self.visited.contains(&target) {
-                continue;
-            }
-            let found = self.root.pointer(&target);
-            let place = schema.pointer_mut(&target);
-            if let (Some(original), Some(place)) = (found, place) {
-                self.pointer.clone_from(&target);
-                *place = self.value(original);
-            }
-        }
-    }
-
-    /// Takes out references to places that the lowered schema does not have.
-    fn cut_dangling(&mut self, value: &mut Value, whole: &Value, resource: String) {
-        let resource = match is_resource(value) {
-            true => self.pointer.clone(),
-            false => resource,
-        };
-        match value {
-            Value::Object(map) => {
-                let target = map.get("$ref").and_then(Value::as_str);
-                let target = target.and_then(|reference| local_target(&resource, reference));
-                if target.is_some_and(|target| whole.pointer(&target).is_none()) {
-                    map.remove("$ref");
-                    let known = self.root.pointer(&self.pointer).is_some();
-                    if known {
-                        self.within("$ref", Self::unmask);
-                    }
-                }
-                for (key, child) in map.iter_mut() {
-                    if !["const", "enum"].contains(&key.as_str()) {
-                        let resource = resource.clone();
-                        self.within(key, |this| this.cut_dangling(child, whole, resource));
-                    }
-                }
-            }
-            Value::Array(items) => {
-                for (index, child) in items.iter_mut().enumerate() {
-                    let resource = resource.clone();
-                    let key = index.to_string();
-                    self.within(&key, |this| this.cut_dangling(child, whole, resource));
-                }
-            }
-            _ => {}
-        }
     }
 }

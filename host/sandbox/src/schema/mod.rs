@@ -5,25 +5,38 @@
 //! validated against the schema as it was written.
 
 mod checker;
+mod claims;
+mod cost;
+mod conditions;
+mod dialect;
 mod documents;
 mod draft;
 mod fit;
 mod formats;
 mod literals;
 mod lower;
+mod order;
+mod overlap;
 mod patterns;
+mod places;
 pub(crate) mod pointer;
+mod source;
 mod special;
+mod style;
+mod targets;
 mod weakening;
 mod work;
 
 pub(crate) use checker::Checker;
+pub use checker::Invalid;
 pub(crate) use documents::Documents;
 pub(crate) use fit::Complaint;
+pub(crate) use source::Prepared;
+pub use source::{Formats, KeyOrder, Schema, Spacing};
 
 use crate::Failure;
-use llguidance::api::ParserLimits;
-use serde_json::{Value, json};
+use jsonschema::Draft;
+use serde_json::Value;
 
 /// What enforces a schema's assertions.
 pub(crate) struct Enforcement {
@@ -35,24 +48,39 @@ pub(crate) struct Enforcement {
     pub(crate) checker: Option<Checker>,
 }
 
-/// Lowers a schema until `attempt` makes a grammar of it.
+/// How a schema is to be read, and its values written.
+#[derive(Clone, Copy)]
+struct Terms {
+    draft: Draft,
+    spacing: Spacing,
+    key_order: KeyOrder,
+    formats: Formats,
+}
+
+/// Lowers a schema until `attempt` makes a grammar of it. `documents` are those of the host; the schema's
+/// own come first. `is_cheap` says whether the masks of a lowered schema by itself are.
 ///
 /// # Errors
 /// `InvalidParams` with the place of what is malformed, `Unsatisfiable` where no value is allowed.
 pub(crate) fn build<G>(
-    schema: &Value,
+    given: &Prepared,
     documents: &Documents,
-    limits: &ParserLimits,
-    attempt: impl FnMut(Value) -> Result<G, Complaint>,
+    mut attempt: impl FnMut(Value) -> Result<G, Complaint>,
+    is_cheap: impl Fn(Value) -> bool,
 ) -> Result<(Enforcement, G), Refused> {
-    let schema = match schema {
-        Value::Bool(true) => json!({}),
-        other => other.clone(),
+    let documents = &documents::joined(documents, &given.documents);
+    let (schema, formats) = dialect::plain(&given.schema, given.formats, documents)?;
+    let terms = Terms {
+        draft: draft::detect(&schema)?,
+        spacing: given.spacing,
+        key_order: given.key_order,
+        formats,
     };
-    let draft = draft::detect(&schema).map_err(Refused::Failure)?;
+    let draft = terms.draft;
     let bundle = documents::bundled(&schema, draft, documents);
     let whole = bundle.as_ref().unwrap_or(&schema);
-    let (lowered, made) = fit::fit(whole, draft, limits, attempt).map_err(Refused::Complaint)?;
+    let styled = |lowered| attempt(style::decorated(lowered, terms.spacing));
+    let (lowered, made) = fit::fit(whole, terms, styled, &|part| is_cheap(style::decorated(part, terms.spacing))).map_err(Refused::Complaint)?;
     let named = |pointers: Vec<String>| {
         let name = |pointer| documents::name(pointer, draft, documents);
         pointers.into_iter().map(name).collect()
@@ -63,8 +91,9 @@ pub(crate) fn build<G>(
         checker: None,
     };
     if !enforcement.unmasked.is_empty() {
-        let checker = Checker::new(&schema, draft, documents).map_err(|message| {
-            Refused::Failure(Failure::params(format!("JSON schema {message}")))
+        let checker = Checker::new(&schema, draft, formats, documents).map_err(|message| {
+            let message = documents::missing(&schema, documents).unwrap_or(message);
+            Failure::params(format!("JSON schema {message}"))
         })?;
         enforcement.checker = Some(checker);
     }
@@ -77,4 +106,10 @@ pub(crate) enum Refused {
     Failure(Failure),
     /// The grammar engine's last word.
     Complaint(Complaint),
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        Self::Failure(failure)
+    }
 }

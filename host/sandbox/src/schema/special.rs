@@ -19,6 +19,9 @@ impl<'a> Lowering<'a> {
             "format" => self.format(node, value),
             "not" => self.negation(node, value),
             "if" => self.conditional(node, value),
+            "dependentRequired" | "dependentSchemas" | "dependencies" => {
+                self.dependents(node, value);
+            }
             "contains" => self.contains(node, value),
             "uniqueItems" => self.unique_items(node, value),
             "propertyNames" => self.property_names(node, value),
@@ -33,7 +36,10 @@ impl<'a> Lowering<'a> {
     fn constant(&mut self, node: &mut Node<'a>, value: &'a Value) {
         self.assert();
         if literals::is_exact(value) {
-            node.out.insert("const".into(), value.clone());
+            match self.orders_of(value) {
+                orders if orders.len() > 1 => node.out.insert("enum".into(), orders.into()),
+                _ => node.out.insert("const".into(), value.clone()),
+            };
         } else {
             self.unmask();
             node.extras.push(literals::around(value));
@@ -48,7 +54,7 @@ impl<'a> Lowering<'a> {
         let mut around = Vec::new();
         for value in values.filter(|value| literals::has_type(value, types)) {
             match literals::is_exact(value) {
-                true => exact.push(value.clone()),
+                true => exact.extend(self.orders_of(value)),
                 false => around.push(literals::around(value)),
             }
         }
@@ -161,27 +167,6 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Where the condition holds, so does the consequence; else the alternative. Which of the two it is
-    /// only validation can tell, but no value is neither.
-    fn conditional(&mut self, node: &mut Node<'a>, condition: &'a Value) {
-        let [then, otherwise] = ["then", "else"].map(|key| node.from.get(key));
-        if then.is_none() && otherwise.is_none() {
-            return;
-        }
-        self.unmask();
-        let mut lower =
-            |key: &str, value: &'a Value| self.beside(key, |lowering| lowering.value(value));
-        if let Some(otherwise) = otherwise {
-            let mut both = vec![lower("if", condition)];
-            both.extend(then.map(|then| lower("then", then)));
-            let otherwise = lower("else", otherwise);
-            if !self.is_weak(Weakening::Conditionals) {
-                node.extras
-                    .push(json!({"anyOf": [{"allOf": both}, otherwise]}));
-            }
-        }
-    }
-
     fn contains(&mut self, node: &mut Node<'a>, value: &'a Value) {
         let counts = self.draft >= Draft::Draft201909;
         let count = |key| {
@@ -268,6 +253,9 @@ impl<'a> Lowering<'a> {
         let closed = node.from.get("additionalProperties") == Some(&Value::Bool(false));
         let patterns = node.from.contains_key("patternProperties");
         let one = count == Some(1) && closed && !patterns && required == 0;
+        if key == "minProperties" && count == Some(1) && optional && !one {
+            return self.some_property(node);
+        }
         if count.is_none() || (optional && !one) {
             return self.unmask();
         }

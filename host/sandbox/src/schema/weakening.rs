@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+/// Targets to which references are cut before whole kinds of keywords give way.
+const MOST_CUTS: usize = 32;
+
 /// One kind of keyword that gives way. In the order in which they do when nothing else tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Weakening {
@@ -72,7 +75,10 @@ impl Weakening {
             ("min/maxProperties", &[Self::PropertyCounts]),
             ("circular references", &[Self::ReferenceSiblings]),
             ("lookarounds", &[Self::HardPatterns]),
-            ("regex is empty", &[Self::HardPatterns, Self::Formats]),
+            (
+                "regex is empty",
+                &[Self::HardPatterns, Self::Formats, Self::Lengths],
+            ),
             ("multipleOf", &[Self::Multiples]),
             ("Failed to generate regex", &[Self::Bounds]),
             ("supported range", &[Self::Lengths]),
@@ -110,35 +116,69 @@ impl Weakening {
     }
 }
 
-/// The kinds that have given way.
+/// What has given way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Weakenings(BTreeSet<Weakening>);
+pub(super) struct Weakenings {
+    kinds: BTreeSet<Weakening>,
+    /// The kind that gave way last, if that was a kind.
+    latest: Option<Weakening>,
+    /// Fragments of references that are left out: the grammar engine cannot narrow what they lead to while
+    /// it is reading it.
+    cuts: BTreeSet<String>,
+}
 
 impl Weakenings {
     pub(super) fn contains(&self, weakening: &Weakening) -> bool {
-        self.0.contains(weakening)
+        self.kinds.contains(weakening)
     }
 
     pub(super) fn drops(&self, keyword: &str) -> bool {
-        self.0.iter().any(|weakening| weakening.drops(keyword))
+        self.kinds.iter().any(|weakening| weakening.drops(keyword))
+    }
+
+    /// Whether a reference is left out.
+    pub(super) fn cuts(&self, reference: &str) -> bool {
+        let fragment = reference.split_once('#').map(|(_, fragment)| fragment);
+        fragment.is_some_and(|fragment| self.cuts.contains(fragment))
     }
 
     /// Adds what a complaint points at, else the next in order; false when all have given way.
     pub(super) fn give_way(&mut self, message: &str) -> bool {
+        if self.cut(message) {
+            self.latest = None;
+            return true;
+        }
         let hinted = Weakening::hinted(message);
         let next = hinted
             .into_iter()
             .chain(Weakening::ALL)
             .find(|weakening| !self.contains(weakening));
-        next.is_some_and(|weakening| self.0.insert(weakening))
+        self.latest = next;
+        next.is_some_and(|weakening| self.kinds.insert(weakening))
     }
 
-    /// The kinds that have given way, in order.
-    pub(super) fn kinds(&self) -> Vec<Weakening> {
-        self.0.iter().copied().collect()
+    /// Cuts the references to a target that the complaint names, if references alone are no better.
+    fn cut(&mut self, message: &str) -> bool {
+        let target = message.split_whitespace().next_back().unwrap_or("");
+        match target.split_once('#') {
+            Some((_, fragment))
+                if message.contains("circular references")
+                    && self.contains(&Weakening::ReferenceSiblings)
+                    && self.cuts.len() < MOST_CUTS =>
+            {
+                self.cuts.insert(fragment.to_owned())
+            }
+            _ => false,
+        }
+    }
+
+    /// The kinds that have given way, in order, but for the one that the grammar engine asked for last.
+    pub(super) fn doubtful(&self) -> Vec<Weakening> {
+        let kinds = self.kinds.iter().copied();
+        kinds.filter(|kind| Some(*kind) != self.latest).collect()
     }
 
     pub(super) fn remove(&mut self, weakening: Weakening) {
-        self.0.remove(&weakening);
+        self.kinds.remove(&weakening);
     }
 }

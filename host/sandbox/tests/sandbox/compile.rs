@@ -18,7 +18,7 @@ fn refused(source: Source, kind: FailureKind, message: &str) {
     assert!(!failure.message.contains("backtrace"), "{failure}");
 }
 
-fn schema(text: impl Into<String>) -> Source {
+fn schema(text: impl Into<formwork_sandbox::Schema>) -> Source {
     Source::JsonSchema(text.into())
 }
 

@@ -152,7 +152,7 @@ pub(crate) const HOST: &str = r#"
       (func $from_bits (param i32 i32 i32)))
     (import "formwork:plugin/masks@0.1.0" "[method]mask.count" (func $count (param i32) (result i32)))
     (import "formwork:plugin/grammars@0.1.0" "[static]grammar.compile"
-      (func $compile (param i32 i32 i32 i32)))
+      (func $compile (param i32 i32 i32 i32 i32 i32 i32 i32 i32)))
     (import "formwork:plugin/grammars@0.1.0" "[method]grammar.start"
       (func $start (param i32) (result i32)))
     (import "formwork:plugin/grammars@0.1.0" "[method]matcher.mask"

@@ -241,7 +241,7 @@ fn senseless_plans_are_refused() {
 /// Fills in a field named `text[..name_len]` of a grammar `a|b`.
 fn field(name_len: u32, max_tokens: u32, attempts: u32) -> Guest {
     let fill = format!(
-        r"(call $compile (i32.const 1) (i32.const 2056) (i32.const 3) (i32.const 300))
+        r"(call $compile (i32.const 1) (i32.const 2056) (i32.const 3) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 300))
         (i32.store8 (i32.const 512) (i32.const 2))
         (i32.store (i32.const 516) (i32.const 2048))
         (i32.store (i32.const 520) (i32.const {name_len}))

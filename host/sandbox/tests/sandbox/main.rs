@@ -4,10 +4,19 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod artifacts;
+mod bounds;
 mod compile;
+mod conditions;
 mod guest;
 mod healing;
 mod hostile;
+mod patience;
+mod places;
+mod references;
+mod reports;
 mod schemas;
+mod verdicts;
 mod walks;
 mod world;
+mod writing;

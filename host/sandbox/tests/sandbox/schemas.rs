@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 
 fn compile(schema: &Value) -> Arc<Grammar> {
-    let source = Source::JsonSchema(schema.to_string());
+    let source = Source::JsonSchema(schema.to_string().into());
     grammars(bytes())
         .compile(&source)
         .unwrap_or_else(|failure| panic!("{schema}: {failure}"))
 }
 
-fn is_written(grammar: &Arc<Grammar>, text: &str) -> bool {
+pub(crate) fn is_written(grammar: &Arc<Grammar>, text: &str) -> bool {
     let mut matcher = grammar.start();
     text.bytes().all(|byte| matcher.commit(byte.into()).is_ok()) && matcher.accepting()
 }
@@ -167,8 +167,8 @@ fn drafts_mean_what_they_meant() {
     );
     check(
         json!({"$schema": seven, "dependencies": {"a": ["b"]}, "type": "object"}),
-        &["/dependencies"],
-        [&["1"], &["{\"a\":1}"], &["{\"a\":1,\"b\":1}"]],
+        &[],
+        [&["1", "{\"a\":1}"], &[], &["{\"a\":1,\"b\":1}"]],
     );
     // No draft is named: the newest in whose terms it is well formed.
     let pair = json!({"type": "array", "items": [{"const": 1}], "additionalItems": false});
@@ -211,9 +211,9 @@ fn reasons_name_the_place_in_the_value() {
             .masked()
             .contains(&"/properties/a~1b/items".to_owned())
     );
-    let reason = grammar.validate(br#"{"a/b":[2,1]}"#).unwrap_err();
+    let reason = grammar.validate(br#"{"a/b":[2,1]}"#).unwrap_err().reason;
     assert!(reason.starts_with("at /a~1b/1: "), "{reason}");
-    let reason = grammar.validate(b"{").unwrap_err();
+    let reason = grammar.validate(b"{").unwrap_err().reason;
     assert!(reason.starts_with("the value is not JSON"), "{reason}");
     let deep = "[".repeat(100_000);
     assert!(grammar.validate(deep.as_bytes()).is_err());
@@ -227,7 +227,7 @@ fn reasons_name_the_place_in_the_value() {
 fn malformed_and_hopeless_schemas_are_refused() {
     let check = |schema: Value, kind: FailureKind, message: &str| {
         let failure = grammars(bytes())
-            .compile(&Source::JsonSchema(schema.to_string()))
+            .compile(&Source::JsonSchema(schema.to_string().into()))
             .unwrap_err();
         assert_eq!(failure.kind, kind, "{failure}");
         assert!(failure.message.contains(message), "{failure}");
@@ -263,13 +263,13 @@ fn schemas_that_branch_without_end_are_not_validated_for_ever() {
     let schema = json!({"type": ["array", "integer"], "uniqueItems": true, "items": {"anyOf": [{"$ref": "#"}, {"allOf": [{"$ref": "#"}]}]}});
     let grammar = compile(&schema);
     let deep = format!("{}1{}", "[".repeat(100), "]".repeat(100));
-    let reason = grammar.validate(deep.as_bytes()).unwrap_err();
+    let reason = grammar.validate(deep.as_bytes()).unwrap_err().reason;
     assert!(reason.contains("branches too often"), "{reason}");
     assert_eq!(grammar.validate(b"[[1,2],[3]]"), Ok(()));
 }
 
 /// Schemas of keywords on both sides of the line.
-fn schemas() -> impl Strategy<Value = Value> {
+pub(crate) fn schemas() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(json!({"type": "integer", "minimum": -3, "maximum": 20})),
         Just(json!({"enum": ["a", "bc", 1, null]})),
@@ -292,7 +292,7 @@ fn schemas() -> impl Strategy<Value = Value> {
     })
 }
 
-fn values() -> impl Strategy<Value = Value> {
+pub(crate) fn values() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         (-5..25_i64).prop_map(Value::from),
         prop::sample::select(vec!["a", "bc", "xyz", "", "2023-02-29", "2024-02-29"])
@@ -317,7 +317,7 @@ proptest! {
     fn the_mask_is_never_narrower_and_with_validation_never_wider(
         schema in schemas(), values in prop::collection::vec(values(), 12),
     ) {
-        let Ok(grammar) = grammars(bytes()).compile(&Source::JsonSchema(schema.to_string())) else {
+        let Ok(grammar) = grammars(bytes()).compile(&Source::JsonSchema(schema.to_string().into())) else {
             return Ok(());
         };
         let oracle = jsonschema::options().should_validate_formats(true).build(&schema).unwrap();
@@ -337,7 +337,7 @@ proptest! {
         choices in prop::collection::vec(any::<u16>(), 80),
     ) {
         let schema = json!({"type": "string", "format": format, "maxLength": 60});
-        let grammar = grammars(pieces()).compile(&Source::JsonSchema(schema.to_string())).unwrap();
+        let grammar = grammars(pieces()).compile(&Source::JsonSchema(schema.to_string().into())).unwrap();
         prop_assert!(grammar.unmasked().is_empty());
         let oracle = jsonschema::options().should_validate_formats(true).build(&schema).unwrap();
         let (mut matcher, mut text) = (grammar.start(), Vec::new());

@@ -1,7 +1,8 @@
 //! Times and counts of a bench.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use cpu_time::ThreadTime;
 use serde_json::{Value, json};
 
 /// Times of one kind of work.
@@ -39,6 +40,77 @@ impl Times {
             p999: at(0.999),
             most: at(1.0),
         }
+    }
+}
+
+/// Measures by the wall's clock and by the thread's, which stands still while others run.
+pub(super) struct Clock {
+    cpu: ThreadTime,
+    wall: Instant,
+}
+
+impl Clock {
+    pub(super) fn start() -> Self {
+        Self {
+            cpu: ThreadTime::now(),
+            wall: Instant::now(),
+        }
+    }
+}
+
+/// Times of masks.
+#[derive(Default, Debug)]
+pub(super) struct MaskTimes {
+    pub(super) wall: Times,
+    /// Of the thread alone: what a mask takes however busy the machine is.
+    pub(super) cpu: Times,
+    pub(super) slowest: Slowest,
+}
+
+impl MaskTimes {
+    pub(super) fn add(&mut self, clock: Clock, place: impl FnOnce() -> String) {
+        let (wall, cpu) = (clock.wall.elapsed(), clock.cpu.elapsed());
+        self.wall.add(wall);
+        self.cpu.add(cpu);
+        self.slowest.offer(cpu, place);
+    }
+
+    pub(super) fn extend(&mut self, other: &Self) {
+        self.wall.extend(&other.wall);
+        self.cpu.extend(&other.cpu);
+        self.slowest.extend(&other.slowest);
+    }
+}
+
+/// The longest times, longest first, with their places.
+#[derive(Default, Debug)]
+pub(super) struct Slowest(Vec<(Duration, String)>);
+
+impl Slowest {
+    const KEPT: usize = 10;
+
+    pub(super) fn offer(&mut self, time: Duration, place: impl FnOnce() -> String) {
+        let last = self.0.get(Self::KEPT - 1);
+        if last.is_some_and(|(least, _)| *least >= time) {
+            return;
+        }
+        let at = self.0.partition_point(|(other, _)| *other >= time);
+        self.0.insert(at, (time, place()));
+        self.0.truncate(Self::KEPT);
+    }
+
+    pub(super) fn extend(&mut self, other: &Self) {
+        for (time, place) in &other.0 {
+            self.offer(*time, || place.clone());
+        }
+    }
+
+    /// One line each: microseconds and place.
+    pub(super) fn lines(&self) -> Vec<String> {
+        let line = |(time, place): &(Duration, String)| {
+            format!("{:.1} µs: {place}", time.as_nanos() as f64 / 1e3)
+        };
+        self.0.iter().map(line).collect()
     }
 }
 
@@ -132,5 +204,15 @@ mod tests {
         assert_eq!(found, [500.0, 900.0, 990.0, 999.0, 1000.0]);
         assert_eq!((summary.count, summary.average), (1000, 500.5));
         assert_eq!(Times::default().summary().most, 0.0);
+    }
+
+    #[test]
+    fn the_longest_times_are_kept_in_order() {
+        let mut slowest = Slowest::default();
+        (0..100).for_each(|n| slowest.offer(Duration::from_micros(n * 37 % 100), || n.to_string()));
+        let lines = slowest.lines();
+        assert_eq!(lines.len(), 10);
+        assert!(lines[0].starts_with("99.0 µs: ") && lines[9].starts_with("90.0 µs: "));
+        slowest.offer(Duration::from_micros(1), || unreachable!());
     }
 }

@@ -14,7 +14,7 @@ use formwork_sandbox::{
 use serde_json::json;
 
 use super::case::{Case, read};
-use super::figures::Times;
+use super::figures::{Clock, MaskTimes};
 use super::report::{Report, Split};
 use super::search;
 use super::spelling::{KeyOrder, Numbers};
@@ -127,7 +127,7 @@ impl Bench {
         let started = Instant::now();
         let compiled = self
             .native
-            .compile(&Source::JsonSchema(case.schema.to_string()));
+            .compile(&Source::JsonSchema(case.schema.to_string().into()));
         let compile = started.elapsed();
         let request = self.request(case);
         let started = Instant::now();
@@ -155,6 +155,7 @@ impl Bench {
             }
         };
         drop(opened);
+        split.slow_compiles.offer(compile, || case.name.clone());
         split.compile.add(compile);
         split.open.add(open);
         self.instances_of(case, &grammar, &request, split)
@@ -208,7 +209,7 @@ impl Bench {
 
     /// The instance in an order of keys that its grammar takes.
     fn reordered(&self, case: &Case, instance: &serde_json::Value) -> Option<String> {
-        let source = Source::JsonSchema(case.schema.to_string());
+        let source = Source::JsonSchema(case.schema.to_string().into());
         let grammar = self.bytes.compile(&source).ok()?;
         let numbers = Numbers::of(&case.schema);
         let guessed = serde_json::from_str(&KeyOrder::of(&case.schema).write(instance)).ok()?;
@@ -225,10 +226,11 @@ impl Bench {
         text: &str,
         split: &mut Split,
     ) -> Result<Tried> {
+        let place = request.request_id.as_str();
         let (mut session, mut matcher) = self.session(request)?;
         let mut walk = |through_plugin: bool| match through_plugin {
-            true => self.walk(&mut matcher, text, &mut split.plugin),
-            false => self.walk(&mut grammar.start(), text, &mut split.native),
+            true => self.walk(&mut matcher, text, &mut split.plugin, place),
+            false => self.walk(&mut grammar.start(), text, &mut split.native, place),
         };
         // In turns, so that neither always finds the lexer's states warm.
         let first = self.instances.is_multiple_of(2);
@@ -266,18 +268,27 @@ impl Bench {
 
     /// Walks along the tokens of a text; whether all are allowed, and an end after them. Where the text is
     /// forced in other tokens than the whole text has, those are taken, as the engine does.
-    fn walk(&self, matcher: &mut Matcher, text: &str, times: &mut Times) -> Result<bool> {
-        let mut mask = |matcher: &mut Matcher| -> Result<_> {
-            let started = Instant::now();
+    fn walk(
+        &self,
+        matcher: &mut Matcher,
+        text: &str,
+        times: &mut MaskTimes,
+        place: &str,
+    ) -> Result<bool> {
+        let mut mask = |matcher: &mut Matcher, left: &[u8]| -> Result<_> {
+            let clock = Clock::start();
             let mask = matcher.mask();
-            times.add(started.elapsed());
+            times.add(clock, || {
+                let next: String = String::from_utf8_lossy(left).chars().take(24).collect();
+                format!("{place} before {next:?}")
+            });
             Ok(mask?)
         };
         let mut left = text.as_bytes();
         let mut tokens = self.vocabulary.tokenize(left);
         tokens.reverse();
         while let Some(mut token) = tokens.pop() {
-            if !mask(matcher)?.is_allowed(token) {
+            if !mask(matcher, left)?.is_allowed(token) {
                 let forced = matcher.forced_tokens().first().copied();
                 let fits = |token: &TokenId| left.starts_with(self.vocabulary.bytes(*token));
                 match forced.filter(fits) {
@@ -292,7 +303,7 @@ impl Bench {
             left = &left[self.vocabulary.bytes(token).len()..];
             matcher.commit(token)?;
         }
-        let last = mask(matcher)?;
+        let last = mask(matcher, left)?;
         Ok(self
             .vocabulary
             .end()

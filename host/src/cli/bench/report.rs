@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::case::Case;
-use super::figures::{Summary, Times, Verdicts};
+use super::figures::{MaskTimes, Slowest, Summary, Times, Verdicts};
 use crate::cli::table::table;
 
 /// Names that the text shows of a list; the JSON has all.
@@ -27,8 +27,9 @@ pub(super) struct Split {
     /// Opening a session of the plugin, which compiles.
     pub(super) open: Times,
     /// Masks by the native matcher and by the one of a plugin's session.
-    pub(super) native: Times,
-    pub(super) plugin: Times,
+    pub(super) native: MaskTimes,
+    pub(super) plugin: MaskTimes,
+    pub(super) slow_compiles: Slowest,
     /// Instances on which the two do not agree.
     pub(super) disagreements: Vec<String>,
     /// Valid instances that go only in an order of keys that had to be searched for.
@@ -73,6 +74,7 @@ impl Split {
         self.open.extend(&other.open);
         self.native.extend(&other.native);
         self.plugin.extend(&other.plugin);
+        self.slow_compiles.extend(&other.slow_compiles);
         self.disagreements
             .extend(other.disagreements.iter().cloned());
         self.reordered += other.reordered;
@@ -89,8 +91,12 @@ impl Split {
             "refused": self.refused,
             "compile": self.compile.summary().json(),
             "open": self.open.summary().json(),
-            "mask_native": self.native.summary().json(),
-            "mask_plugin": self.plugin.summary().json(),
+            "mask_native": self.native.wall.summary().json(),
+            "mask_plugin": self.plugin.wall.summary().json(),
+            "mask_native_cpu": self.native.cpu.summary().json(),
+            "mask_plugin_cpu": self.plugin.cpu.summary().json(),
+            "slowest_masks": self.native.slowest.lines(),
+            "slowest_compiles": self.slow_compiles.lines(),
             "disagreements": self.disagreements,
             "reordered": self.reordered,
             "masked_alone": self.masked_alone.json(),
@@ -132,11 +138,34 @@ impl Report {
 
     /// Mask time through the plugin in terms of native mask time.
     fn ratios(&self) -> [(&'static str, f64); 2] {
-        let (native, plugin) = (self.total.native.summary(), self.total.plugin.summary());
+        let (native, plugin) = (
+            self.total.native.wall.summary(),
+            self.total.plugin.wall.summary(),
+        );
         [
             ("average", plugin.average / native.average.max(1e-9)),
             ("p99", plugin.p99 / native.p99.max(1e-9)),
         ]
+    }
+
+    /// The table of times.
+    fn times(&self) -> String {
+        let total = &self.total;
+        let mut rows = vec![heading(&[
+            "", "COUNT", "AVERAGE", "P50", "P90", "P99", "P99.9", "MAX",
+        ])];
+        for (name, times) in [
+            ("compile, native", &total.compile),
+            ("open, plugin", &total.open),
+            ("mask, native", &total.native.wall),
+            ("mask, plugin", &total.plugin.wall),
+            ("mask, native, CPU", &total.native.cpu),
+            ("mask, plugin, CPU", &total.plugin.cpu),
+        ] {
+            let summary: Summary = times.summary();
+            rows.push([vec![name.to_owned()], summary.cells()].concat());
+        }
+        format!("\nµs\n{}", table(&rows))
     }
 
     pub(super) fn text(&self) -> String {
@@ -157,21 +186,8 @@ impl Report {
         rows.extend(self.splits.iter().map(|(name, split)| row(name, split)));
         rows.push(row("all", &self.total));
         text += &table(&rows);
-        text += "\nµs\n";
-        let mut rows = vec![heading(&[
-            "", "COUNT", "AVERAGE", "P50", "P90", "P99", "P99.9", "MAX",
-        ])];
+        text += &self.times();
         let total = &self.total;
-        for (name, times) in [
-            ("compile, native", &total.compile),
-            ("open, plugin", &total.open),
-            ("mask, native", &total.native),
-            ("mask, plugin", &total.plugin),
-        ] {
-            let summary: Summary = times.summary();
-            rows.push([vec![name.to_owned()], summary.cells()].concat());
-        }
-        text += &table(&rows);
         for (name, ratio) in self.ratios() {
             let _ = writeln!(text, "plugin ÷ native, {name}: {ratio:.3}");
         }
@@ -195,6 +211,8 @@ impl Report {
             "\n{} valid instances go in another order of keys than the schema's text has",
             total.reordered
         );
+        text += &list("slowest masks, CPU", &total.native.slowest.lines());
+        text += &list("slowest to compile", &total.slow_compiles.lines());
         text += &list("schemas refused", &total.refused);
         text += &list("schemas that no value satisfies", &total.unsatisfiable);
         text += &list("plugin and native do not agree", &total.disagreements);
@@ -208,7 +226,7 @@ fn heading(cells: &[&str]) -> Vec<String> {
 
 fn row(name: &str, split: &Split) -> Vec<String> {
     let (alone, more) = (&split.masked_alone, &split.with_validation);
-    let masks = split.plugin.summary();
+    let masks = split.plugin.wall.summary();
     vec![
         name.to_owned(),
         split.schemas.to_string(),

@@ -131,7 +131,7 @@ mod tests {
             "additionalProperties": false,
         });
         let grammar = grammars
-            .compile(&Source::JsonSchema(schema.to_string()))
+            .compile(&Source::JsonSchema(schema.to_string().into()))
             .unwrap();
         let check = |instance: Value, text: Option<&str>| {
             let found = find(&grammar.start(), &instance, Numbers::Plain);
