@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use aho_corasick::BuildError;
 use formwork_engine::{Engine, EngineConfig};
-use formwork_model::{CpuBackend, CpuConfig, Model, ModelError};
+use formwork_model::{CpuBackend, CpuConfig, Model, ModelError, release_freed_memory};
 use formwork_sandbox::{
     GrammarLimits, Grammars, GrammarsError, Sandbox, SandboxError, SandboxLimits, Vocabulary,
     VocabularyError,
@@ -237,6 +237,7 @@ pub fn start(config: &ServeConfig, model: Arc<Model>) -> Result<Arc<App>, StartE
     let engine = engine(config, &model)?;
     let grammars = Grammars::new(Arc::clone(&vocabulary), GrammarLimits::default())?;
     let registry = registry(config, &grammars)?;
+    release_freed_memory();
     let model_id = config.served_model_id();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let limits = ApiLimits::new(
@@ -270,7 +271,7 @@ pub fn start(config: &ServeConfig, model: Arc<Model>) -> Result<Arc<App>, StartE
 
 fn engine(config: &ServeConfig, model: &Arc<Model>) -> Result<Engine, StartError> {
     let arguments = &config.engine;
-    let token_bytes = usize::try_from(model.info().kv_bytes_per_token).unwrap_or(usize::MAX);
+    let token_bytes = model.kv_bytes_per_token(arguments.kv_dtype);
     let block_bytes = token_bytes.saturating_mul(BLOCK_SIZE);
     let kv_blocks = (arguments.kv_cache_mib << 20) / block_bytes.max(1);
     if kv_blocks == 0 {
@@ -287,6 +288,7 @@ fn engine(config: &ServeConfig, model: &Arc<Model>) -> Result<Engine, StartError
         CpuConfig {
             kv_blocks,
             block_size: BLOCK_SIZE,
+            kv_dtype: arguments.kv_dtype,
             threads,
             max_context,
         },
@@ -310,7 +312,8 @@ fn registry(config: &ServeConfig, grammars: &Arc<Grammars>) -> Result<Registry, 
         component_bytes: config.limits.max_plugin_bytes,
         ..SandboxLimits::default()
     };
-    let sandbox = Arc::new(Sandbox::new(Arc::clone(grammars), limits)?);
+    let sandbox = Sandbox::new(Arc::clone(grammars), limits)?;
+    let sandbox = Arc::new(sandbox.keep_compiled(&config.data_dir.join("compiled"))?);
     let at = |dir: &std::path::Path| {
         let dir = dir.to_owned();
         move |source| StartError::Registry { dir, source }

@@ -147,16 +147,96 @@ pub enum Verdict {
     Accept,
     /// These bytes take its place (a normal form, a looked-up id).
     Replace(Vec<u8>),
-    /// Try again, for this reason.
-    Retry(String),
+    /// Try again.
+    Retry(Retry),
     /// The request fails.
     Fail(Failure),
 }
 
+/// Another attempt at a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Why.
+    pub reason: String,
+    /// The value's bytes before this offset stay and are not written again; 0 keeps nothing. At most the
+    /// value's length.
+    pub from: u32,
+}
+
+impl Retry {
+    /// Writes all of the value again, for this reason.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self {
+            reason: reason.into(),
+            from: 0,
+        }
+    }
+
+    /// Keeps the value's bytes before this offset.
+    #[must_use]
+    pub fn keeping(mut self, offset: u32) -> Self {
+        self.from = offset;
+        self
+    }
+}
+
+impl From<&str> for Retry {
+    fn from(reason: &str) -> Self {
+        Self::new(reason)
+    }
+}
+
+impl From<String> for Retry {
+    fn from(reason: String) -> Self {
+        Self::new(reason)
+    }
+}
+
+impl From<Cow<'_, str>> for Retry {
+    fn from(reason: Cow<'_, str>) -> Self {
+        Self::new(reason)
+    }
+}
+
+/// From the part at fault on.
+impl From<Invalid> for Retry {
+    fn from(invalid: Invalid) -> Self {
+        let from = invalid.places.first().copied();
+        Self {
+            reason: invalid.reason,
+            from: from.unwrap_or(0),
+        }
+    }
+}
+
+/// Why a text is no value of a JSON Schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invalid {
+    /// What is wrong and where, by JSON pointers into the value.
+    pub reason: String,
+    /// Where the text can be begun again, as byte offsets: first the part at fault (of several, the first in
+    /// the text), then the values around it from the inside out, 0 at last. Nothing before the first of them
+    /// is at fault.
+    pub places: Vec<u32>,
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.reason)
+    }
+}
+
+impl std::error::Error for Invalid {}
+
 impl Verdict {
-    /// Try again, for this reason.
+    /// Try again from the start, for this reason.
     pub fn retry(reason: impl Into<String>) -> Self {
-        Self::Retry(reason.into())
+        Self::Retry(Retry::new(reason))
+    }
+
+    /// Try again, but keep the value's bytes before this offset.
+    pub fn retry_from(offset: u32, reason: impl Into<String>) -> Self {
+        Self::Retry(Retry::new(reason).keeping(offset))
     }
 
     /// Put these bytes in the value's place.
@@ -165,8 +245,8 @@ impl Verdict {
     }
 }
 
-/// `Ok` accepts, `Err` is the reason to try again.
-impl<E: Into<String>> From<Result<(), E>> for Verdict {
+/// `Ok` accepts, `Err` is the reason to try again: from the start, or from where an [`Invalid`] says.
+impl<E: Into<Retry>> From<Result<(), E>> for Verdict {
     fn from(result: Result<(), E>) -> Self {
         match result {
             Ok(()) => Self::Accept,

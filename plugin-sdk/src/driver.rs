@@ -2,9 +2,10 @@
 //! belongs to a value. The same code runs in the guest and natively.
 
 use crate::decide::{self, Way};
-use crate::field::Judge;
+use crate::field::{Judge, Origin};
 use crate::plan::End;
 use crate::template::Part;
+use crate::validated::{self, Faults};
 use crate::{
     Failure, Field, Format, Grammar, Mask, Matcher, Observed, Plan, Request, RetryPolicy, Source,
     Value, Values, Verdict,
@@ -51,7 +52,14 @@ pub(crate) struct Driver<T> {
     choice: Option<Vec<Way>>,
     /// Where in `in_flight` checks have got to.
     checked: Checked,
-    grammars: BTreeMap<Source, Grammar>,
+    grammars: BTreeMap<Source, Compiled>,
+}
+
+/// A grammar that fields share.
+struct Compiled {
+    grammar: Grammar,
+    /// Whether masks leave something of a JSON Schema to validation.
+    validates: bool,
 }
 
 /// Names may repeat, so that a check finds its field by order.
@@ -61,6 +69,8 @@ struct Checked {
     next: usize,
     /// That field's attempts, when it is to be tried again.
     retried: Option<u32>,
+    /// Where its attempts began.
+    faults: Faults,
 }
 
 impl<T: Format> Driver<T> {
@@ -123,7 +133,7 @@ impl<T: Format> Driver<T> {
             .retried
             .is_some_and(|attempts| value.attempts > attempts);
         let from = self.checked.next - usize::from(goes_on);
-        let is_it = |field: &Rc<Field>| field.name == value.field && field.is_checked();
+        let is_it = |field: &Rc<Field>| field.name == value.field && self.checks(field);
         let found = (from..self.in_flight.len()).find(|&index| is_it(&self.in_flight[index]));
         let Some(index) = found else {
             return Verdict::Fail(Failure::internal(format!(
@@ -132,15 +142,25 @@ impl<T: Format> Driver<T> {
             )));
         };
         let field = self.in_flight[index].clone();
-        let verdict = match &field.judge {
-            Judge::Closure(check) => check(value),
-            Judge::Format => self.format.check(value),
-            Judge::Nobody => Verdict::Accept,
+        let mut faults = match goes_on && index + 1 == self.checked.next {
+            true => std::mem::take(&mut self.checked.faults),
+            false => Faults::default(),
         };
-        let again = matches!(verdict, Verdict::Retry(_)) && value.attempts < field.retry.attempts;
+        let invalid = self
+            .validating(&field)
+            .and_then(|grammar| grammar.validate(&value.bytes).err());
+        let verdict = match (invalid, &field.judge) {
+            (Some(invalid), _) => Verdict::Retry(faults.retry(invalid)),
+            (None, Judge::Closure(check)) => check(value),
+            (None, Judge::Format) => self.format.check(value),
+            (None, Judge::Nobody) => Verdict::Accept,
+        };
+        let attempts = self.retry(&field).attempts;
+        let again = matches!(verdict, Verdict::Retry(_)) && value.attempts < attempts;
         self.checked = Checked {
             next: index + 1,
             retried: again.then_some(value.attempts),
+            faults,
         };
         verdict
     }
@@ -256,14 +276,38 @@ impl<T: Format> Driver<T> {
         Ok(actions)
     }
 
+    /// The grammar that a field's values are validated under, beside its own check.
+    fn validating(&self, field: &Field) -> Option<&Grammar> {
+        let Origin::Source(source @ Source::JsonSchema(_)) = &field.origin else {
+            return None;
+        };
+        let compiled = self.grammars.get(source)?;
+        compiled.validates.then_some(&compiled.grammar)
+    }
+
+    /// Whether the host has to ask about a field's value.
+    fn checks(&self, field: &Field) -> bool {
+        field.is_checked() || self.validating(field).is_some()
+    }
+
+    /// A field that is validated has further attempts, unless its author says how many.
+    fn retry(&self, field: &Field) -> RetryPolicy {
+        let policy = field.retry.clone();
+        match policy.attempts == 1 && self.validating(field).is_some() {
+            true => validated::policy(policy.exhausted),
+            false => policy,
+        }
+    }
+
     fn start(&mut self, actions: &mut Vec<Action>, field: Rc<Field>) -> Result<(), Failure> {
+        let matcher = self.matcher(&field)?;
         actions.push(Action::Field(Walk {
             name: field.name.clone(),
-            matcher: self.matcher(&field)?,
+            matcher,
             max_tokens: field.max_tokens.unwrap_or(self.max_tokens).max(1),
             temperature: field.temperature,
-            check: field.is_checked(),
-            retry: field.retry.clone(),
+            check: self.checks(&field),
+            retry: self.retry(&field),
         }));
         self.in_flight.push(field);
         Ok(())
@@ -273,11 +317,16 @@ impl<T: Format> Driver<T> {
         field.validate()?;
         let grammars = &mut self.grammars;
         field.start(|source| {
-            if let Some(grammar) = grammars.get(source) {
-                return Ok(grammar.clone());
+            if let Some(compiled) = grammars.get(source) {
+                return Ok(compiled.grammar.clone());
             }
             let grammar = Grammar::compile(source)?;
-            grammars.insert(source.clone(), grammar.clone());
+            let compiled = Compiled {
+                grammar: grammar.clone(),
+                validates: matches!(source, Source::JsonSchema(_))
+                    && !grammar.unmasked().is_empty(),
+            };
+            grammars.insert(source.clone(), compiled);
             Ok(grammar)
         })
     }

@@ -1,6 +1,6 @@
 //! One field of the output: what it may be, how long, how it is judged.
 
-use crate::{Failure, Grammar, Matcher, Source, Value, Verdict};
+use crate::{Failure, Grammar, Matcher, Schema, Source, Value, Verdict};
 use std::rc::Rc;
 
 type Check = Rc<dyn Fn(&Value) -> Verdict>;
@@ -30,8 +30,8 @@ pub(crate) enum Judge {
     Closure(Check),
 }
 
-/// What happens to a field whose check asks for another try. Every attempt starts again at the field's
-/// first token; what was decoded before it is kept.
+/// What happens to a field whose check asks for another try. An attempt starts again at the field's first
+/// token, or where the [verdict](Verdict::retry_from) says; what was decoded before is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RetryPolicy {
     /// Attempts in all, the first one included; at least 1.
@@ -69,9 +69,11 @@ impl Default for RetryPolicy {
 }
 
 impl Field {
-    /// A JSON value that this JSON Schema (as text) allows, in compact form.
-    pub fn json_schema(name: impl Into<String>, schema: impl Into<String>) -> Self {
-        Self::of(name, Source::JsonSchema(schema.into()))
+    /// A JSON value that this JSON Schema allows; given as text, it is compact. What masks leave open is
+    /// validated before any check of yours, as [`validated`](Field::validated) does it: with up to two further
+    /// attempts, unless [`retry`](Field::retry) says otherwise.
+    pub fn json_schema(name: impl Into<String>, schema: impl Into<Schema>) -> Self {
+        Self::of(name, Source::json_schema(schema))
     }
 
     /// Text that matches this regex from its first to its last character (Rust's syntax, no look-around).

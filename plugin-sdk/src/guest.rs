@@ -71,7 +71,10 @@ impl<T: Format> decoding::GuestSession for Session<T> {
         match self.0.borrow_mut().check(&value.into()) {
             Verdict::Accept => decoding::Verdict::Accept,
             Verdict::Replace(bytes) => decoding::Verdict::Replace(bytes),
-            Verdict::Retry(reason) => decoding::Verdict::Retry(reason),
+            Verdict::Retry(retry) => decoding::Verdict::Retry(decoding::Retry {
+                reason: retry.reason,
+                from: retry.from,
+            }),
             Verdict::Fail(failure) => decoding::Verdict::Fail(failure.into()),
         }
     }

@@ -48,17 +48,21 @@ mod field;
 pub mod guest;
 mod host;
 mod plan;
+mod source;
 mod template;
 #[cfg(all(feature = "testing", not(target_arch = "wasm32")))]
 pub mod testing;
 mod text;
+mod validated;
 
 pub use contract::{
-    Failure, FailureKind, Format, LatePolicy, Observed, Request, TokenId, Value, Values, Verdict,
+    Failure, FailureKind, Format, Invalid, LatePolicy, Observed, Request, Retry, TokenId, Value,
+    Values, Verdict,
 };
 pub use field::{Fallback, Field, RetryPolicy};
-pub use host::{Grammar, Mask, Matcher, Source, log, vocabulary};
+pub use host::{Grammar, Mask, Matcher, log, vocabulary};
 pub use plan::Plan;
+pub use source::{Formats, KeyOrder, Schema, Source, Spacing};
 pub use template::{Template, TemplateError};
 
 pub use serde;
@@ -75,7 +79,7 @@ mod guide {}
 pub mod prelude {
     pub use crate::{
         Failure, Field, Format, Grammar, LatePolicy, Mask, Matcher, Observed, Plan, Request,
-        Source, Template, Value, Values, Verdict, log, vocabulary,
+        Schema, Source, Template, Value, Values, Verdict, log, vocabulary,
     };
     pub use serde::Deserialize;
     pub use serde_json::{Value as Json, json};

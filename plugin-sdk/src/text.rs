@@ -1,31 +1,9 @@
-//! Ready-made fields: free text up to a marker, and values that are validated where masks do not suffice.
+//! Ready-made fields: free text up to a marker.
 
-use crate::{Field, Grammar, Source, Value};
+use crate::{Field, Source};
 use std::fmt::Write;
 
-/// Attempts at a value that is validated.
-const ATTEMPTS: u32 = 3;
-/// Added to the temperature at each further attempt.
-const HEAT: f32 = 0.2;
-/// What the model sees before a further attempt.
-const HINT: &str = "\n{value}\nThis value does not fit: {reason}\nThe corrected value:\n";
-
 impl Field {
-    /// A text of this grammar. Where a JSON Schema holds keywords that masks do not enforce (see
-    /// [`Grammar::unmasked`]), the value is validated, and written again up to twice where it fails.
-    pub fn validated(name: impl Into<String>, grammar: &Grammar) -> Self {
-        let field = Self::matcher(name, grammar.start());
-        if grammar.unmasked().is_empty() {
-            return field;
-        }
-        let grammar = grammar.clone();
-        field
-            .check(move |value: &Value| grammar.validate(&value.bytes))
-            .retry(ATTEMPTS)
-            .heat(HEAT)
-            .hint(HINT)
-    }
-
     /// Free text up to and including the first of these markers, or to the end of the model's turn where
     /// none comes. `value.text().ends_with(marker)` tells which.
     pub fn text_until<I>(name: impl Into<String>, markers: I) -> Self

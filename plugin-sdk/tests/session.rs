@@ -98,6 +98,58 @@ fn a_trace_without_enough_attempts_says_so() {
     outcome.assert_rejected(1, "allowed: \"P\"");
 }
 
+/// A list without repetitions, which masks cannot see to, and of which a check has an opinion too.
+struct Unlike(Params);
+
+impl Format for Unlike {
+    type Params = Params;
+    const PARAMS: &'static str = PARAMS;
+
+    fn open(params: Params, _: &Request) -> Result<Self, Failure> {
+        Ok(Self(params))
+    }
+
+    fn template(&self) -> Template {
+        let schema = json!({"type": "array", "items": {"type": "integer"}, "uniqueItems": true});
+        let field = || Field::json_schema("list", schema.to_string());
+        let short = |value: &Value| match value.bytes.len() {
+            0..6 => Ok(()),
+            length => Err(format!("{length} bytes are too many")),
+        };
+        let first = match self.0.fallback.as_str() {
+            "check" => field().check(short).retry(4),
+            "accept" => field().or_accept(),
+            _ => field(),
+        };
+        Template::new().field(first).literal("|").field(field())
+    }
+}
+
+#[test]
+fn what_masks_leave_open_of_a_schema_is_validated_unasked() {
+    let run = |fallback: &str, first: &[&str], second: &[&str]| {
+        let text = [first[first.len() - 1], second[second.len() - 1]].join("|");
+        Trace::of::<Unlike>(json!({"fallback": fallback}))
+            .attempt("list", first)
+            .attempt("list", second)
+            .text(text)
+            .run()
+    };
+    let outcome = run("", &["[1,1]", "[1,2]"], &["[2,2]", "[3,3]", "[3]"]);
+    outcome.assert_output("[1,2]|[3]");
+    let attempts: Vec<_> = outcome.fields.iter().map(|field| field.attempts).collect();
+    assert_eq!(attempts, [2, 3]);
+    let outcome = run("check", &["[1,1]", "[1,2,3]", "[4,4]", "[4]"], &["[5]"]);
+    outcome.assert_output("[4]|[5]");
+    assert!(outcome.fields[0].reasons[0].contains("non-unique"));
+    assert_eq!(outcome.fields[0].reasons[1], "7 bytes are too many");
+    run("", &["[1,1]", "[1,1]", "[1,1]"], &["[1]"])
+        .assert_failure(FailureKind::Exhausted, "non-unique");
+    let accepted = run("accept", &["[1,1]", "[1,1]", "[1,1]"], &["[1]"]);
+    accepted.assert_output("[1,1]|[1]");
+    assert!(!accepted.fields[0].verified && accepted.fields[1].verified);
+}
+
 /// Walks a matcher token by token, then counts what it saw in a field.
 struct Steps {
     matcher: Matcher,

@@ -65,10 +65,6 @@ fn tools(fields: &mut Fields, generation: &mut Generation) -> Result<Option<Tool
     if let Some(other) = &generation.format {
         return Err(format.conflict(other.param));
     }
-    if !generation.stop.is_empty() {
-        let message = "`stop` cannot be sent together with `tools`: it could cut a call in half";
-        return Err(ApiError::invalid("stop", message));
-    }
     generation.format = Some(format);
     generation.calls_tools = true;
     Ok(Some(tools))

@@ -11,6 +11,11 @@ use crate::registry::{PluginName, RegistryError, Selector};
 /// The stock plugin behind `response_format`.
 pub(super) const JSON_SCHEMA: &str = "formwork/json-schema";
 
+/// Most attempts at one field that the sandbox allows.
+const MAX_ATTEMPTS: usize = 32;
+/// Characters of a document's URI that an error repeats.
+const SHOWN_URI: usize = 80;
+
 /// The plugin that a request asks for.
 #[derive(Clone, Debug)]
 pub struct FormatChoice {
@@ -174,11 +179,8 @@ fn json_schema(value: Value) -> Result<Value, ApiError> {
         fields.take("name").unwrap_or_else(|| json!("")),
     )?;
     fields.string("description")?;
-    let schema = fields.take("schema");
-    let strict = fields.boolean("strict")?;
-    fields.finish()?;
     let mut params = Map::new();
-    match schema {
+    match fields.take("schema") {
         None => {}
         Some(schema @ (Value::Object(_) | Value::Bool(_))) => {
             params.insert("schema".to_owned(), schema);
@@ -188,8 +190,51 @@ fn json_schema(value: Value) -> Result<Value, ApiError> {
             return Err(wrong(path, "a JSON Schema (an object)", &other));
         }
     }
-    if let Some(strict) = strict {
+    if let Some(strict) = fields.boolean("strict")? {
         params.insert("strict".to_owned(), Value::Bool(strict));
     }
+    extensions(&mut fields, &mut params)?;
+    fields.finish()?;
     Ok(Value::Object(params))
+}
+
+/// What Formwork adds to OpenAI's fields: how values are written, and what references lead to.
+fn extensions(fields: &mut Fields, params: &mut Map<String, Value>) -> Result<(), ApiError> {
+    for (name, words) in [
+        ("spacing", ["compact", "spaced"]),
+        ("key_order", ["schema", "any"]),
+        ("formats", ["asserted", "annotated"]),
+    ] {
+        let path = fields.path(name);
+        match fields.string(name)? {
+            Some(word) if words.contains(&word.as_str()) => {
+                params.insert(name.to_owned(), Value::String(word));
+            }
+            Some(other) => {
+                let expected = format!("\"{}\" or \"{}\"", words[0], words[1]);
+                return Err(wrong(&path, &expected, &json!(other)).code("invalid_value"));
+            }
+            None => {}
+        }
+    }
+    if let Some(attempts) = fields.count("attempts", 1, MAX_ATTEMPTS)? {
+        params.insert("attempts".to_owned(), attempts.into());
+    }
+    let path = fields.path("documents");
+    match fields.take("documents") {
+        None => {}
+        Some(Value::Object(documents)) => {
+            let wrong_one = documents
+                .iter()
+                .find(|(_, document)| !matches!(document, Value::Object(_) | Value::Bool(_)));
+            if let Some((uri, other)) = wrong_one {
+                let uri: String = uri.chars().take(SHOWN_URI).collect();
+                let at = format!("{path}[\"{uri}\"]");
+                return Err(wrong(&at, "a JSON Schema (an object)", other));
+            }
+            params.insert("documents".to_owned(), Value::Object(documents));
+        }
+        Some(other) => return Err(wrong(&path, "an object of JSON Schemas by URI", &other)),
+    }
+    Ok(())
 }

@@ -50,6 +50,9 @@ const KINDS: [Kind; 4] = [
     },
 ];
 
+/// Bytes of a pattern of white space.
+const PATTERN_BYTES: usize = 256;
+
 /// The stock plugin behind structural tags.
 const STRUCTURAL_TAG: &str = "formwork/structural-tag";
 
@@ -59,17 +62,24 @@ const STRUCTURAL_TAG: &str = "formwork/structural-tag";
 /// 400 when `structured_outputs` is malformed or holds not exactly one constraint.
 pub(super) fn take(fields: &mut Fields) -> Result<Vec<FormatChoice>, ApiError> {
     let mut chosen = Vec::new();
+    let pattern = whitespace(fields, "guided_whitespace_pattern")?;
     for kind in &KINDS {
         if let Some(value) = fields.take(kind.guided) {
             chosen.push(kind.choice(value, kind.guided)?);
         }
+    }
+    if let Some(spacing) = pattern {
+        let json = chosen
+            .iter_mut()
+            .find(|choice| choice.param == "guided_json");
+        let json = json.ok_or_else(|| without_json("guided_whitespace_pattern", "guided_json"))?;
+        spacing.apply(json);
     }
     if let Some(value) = fields.take("structured_outputs") {
         chosen.extend(structured(value)?);
     }
     // Selects among vLLM's own implementations; the output is the same.
     fields.take("guided_decoding_backend");
-    fields.refuse("guided_whitespace_pattern", |_| false)?;
     Ok(chosen)
 }
 
@@ -111,14 +121,32 @@ fn structured(value: Value) -> Result<Option<FormatChoice>, ApiError> {
         let any = wanted.then(|| choose(JSON_SCHEMA, json!({}), path));
         chosen.push(any.transpose()?);
     }
-    // JSON is compact here in any case, which every value of this switch allows.
-    fields.boolean("disable_any_whitespace")?;
+    let compact = fields.boolean("disable_any_whitespace")?;
     fields.refuse("disable_additional_properties", |value| value == false)?;
-    fields.refuse("whitespace_pattern", |_| false)?;
+    let pattern = whitespace(&mut fields, "whitespace_pattern")?;
     fields.finish()?;
+    let wanted = match compact {
+        Some(true) => Some(Spacing::Compact),
+        Some(false) => pattern.or(Some(Spacing::Spaced)),
+        None => pattern,
+    };
     let mut chosen = chosen.into_iter();
     match (chosen.next(), chosen.next()) {
-        (Some(only), None) => Ok(only),
+        (Some(mut only), None) => {
+            let json = only
+                .as_mut()
+                .filter(|only| only.name.to_string() == JSON_SCHEMA);
+            match (json, wanted) {
+                (Some(json), Some(spacing)) => spacing.apply(json),
+                (None, _) if pattern.is_some() => {
+                    let path = "structured_outputs.whitespace_pattern";
+                    return Err(without_json(path, "json"));
+                }
+                // The switch comes with every constraint and speaks of JSON alone.
+                _ => {}
+            }
+            Ok(only)
+        }
         (None, _) => {
             let message = "`structured_outputs` must hold one of json, regex, choice, grammar, \
                            structural_tag and json_object";
@@ -133,6 +161,60 @@ fn structured(value: Value) -> Result<Option<FormatChoice>, ApiError> {
             Err(ApiError::invalid(second, message))
         }
     }
+}
+
+/// How JSON is written. vLLM lets the model choose among all white space that a pattern allows; here it is
+/// one of two forms, both of which any pattern that allows them is content with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Spacing {
+    Compact,
+    Spaced,
+}
+
+impl Spacing {
+    fn apply(self, choice: &mut FormatChoice) {
+        let word = match self {
+            Self::Compact => "compact",
+            Self::Spaced => "spaced",
+        };
+        choice.params["spacing"] = json!(word);
+    }
+}
+
+/// Takes a pattern of the white space around a value's parts: spaced where it allows both a space and none,
+/// compact where it allows none only.
+fn whitespace(fields: &mut Fields, name: &'static str) -> Result<Option<Spacing>, ApiError> {
+    let path = fields.path(name);
+    let Some(pattern) = fields.string(name)? else {
+        return Ok(None);
+    };
+    if pattern.len() > PATTERN_BYTES {
+        let message = format!("`{path}` is longer than {PATTERN_BYTES} bytes");
+        return Err(ApiError::invalid(path, message).code("out_of_range"));
+    }
+    let whole = json!({"pattern": format!("^(?:{pattern})$")});
+    let Ok(allowed) = jsonschema::validator_for(&whole) else {
+        let message = format!("`{path}` is not a regex: {}", shown(&json!(pattern)));
+        return Err(ApiError::invalid(path, message));
+    };
+    let allows = |text: &str| allowed.is_valid(&json!(text));
+    match (allows(""), allows(" ")) {
+        (true, true) => Ok(Some(Spacing::Spaced)),
+        (true, false) => Ok(Some(Spacing::Compact)),
+        (false, _) => {
+            let message = format!(
+                "`{path}` must allow the empty text: JSON comes without white space, or with one space after \
+                 each comma and colon"
+            );
+            Err(ApiError::invalid(path, message).code("unsupported_parameter"))
+        }
+    }
+}
+
+/// A pattern without JSON to apply it to.
+fn without_json(path: &'static str, json: &str) -> ApiError {
+    let message = format!("`{path}` speaks of JSON: it goes with `{json}` only");
+    ApiError::invalid(path, message)
 }
 
 /// A structural tag, as an object or as JSON text; `path` is the field that brings it.

@@ -68,7 +68,6 @@ const WRONG_CHATS: &str = r#"
 {"tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": {"type": "allowed_tools"}} => tool_choice.type invalid_value
 {"tools": [{"type": "function", "function": {"name": "f"}}], "response_format": {"type": "json_object"}} => response_format invalid_value
 {"tools": [{"type": "function", "function": {"name": "f"}}], "model": "tiny:acme/ticket"} => model invalid_value
-{"tools": [{"type": "function", "function": {"name": "f"}}], "stop": "x"} => stop invalid_value
 {"tool_choice": "required"} => tool_choice invalid_value
 {"tool_choice": "sometimes"} => tool_choice invalid_value
 {"tool_choice": 1} => tool_choice invalid_type
@@ -87,6 +86,10 @@ const WRONG_CHATS: &str = r#"
 {"structured_outputs": {"regex": "a"}, "guided_json": {}} => structured_outputs.regex invalid_value
 {"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}} => structured_outputs.regex invalid_value
 {"structured_outputs": {"regex": "a", "whitespace_pattern": " "}} => structured_outputs.whitespace_pattern unsupported_parameter
+{"structured_outputs": {"json": {}, "whitespace_pattern": " "}} => structured_outputs.whitespace_pattern unsupported_parameter
+{"structured_outputs": {"json": {}, "whitespace_pattern": "("}} => structured_outputs.whitespace_pattern invalid_value
+{"structured_outputs": {"regex": "a", "whitespace_pattern": " ?"}} => structured_outputs.whitespace_pattern invalid_value
+{"guided_regex": "a", "guided_whitespace_pattern": " ?"} => guided_whitespace_pattern invalid_value
 {"structured_outputs": {"structural_tag": "{"}} => structured_outputs.structural_tag invalid_value
 {"structured_outputs": {"structural_tag": 1}} => structured_outputs.structural_tag invalid_type
 {"structured_outputs": {"structural_tag": {"type": "x"}}} => structured_outputs.structural_tag.type invalid_value
@@ -113,6 +116,12 @@ const WRONG_CHATS: &str = r#"
 {"response_format": {"type": "xml"}} => response_format.type invalid_value
 {"response_format": {"type": "json_schema"}} => response_format.json_schema missing_field
 {"response_format": {"type": "json_schema", "json_schema": {"schema": 1}}} => response_format.json_schema.schema invalid_type
+{"response_format": {"type": "json_schema", "json_schema": {"spacing": "wide"}}} => response_format.json_schema.spacing invalid_value
+{"response_format": {"type": "json_schema", "json_schema": {"key_order": 1}}} => response_format.json_schema.key_order invalid_type
+{"response_format": {"type": "json_schema", "json_schema": {"attempts": 33}}} => response_format.json_schema.attempts out_of_range
+{"response_format": {"type": "json_schema", "json_schema": {"documents": []}}} => response_format.json_schema.documents invalid_type
+{"response_format": {"type": "json_schema", "json_schema": {"documents": {"u:x": 1}}}} => response_format.json_schema.documents["u:x"] invalid_type
+{"response_format": {"type": "json_schema", "json_schema": {"key-order": "any"}}} => response_format.json_schema.key-order unknown_field
 "#;
 
 #[test]
@@ -180,6 +189,41 @@ fn formats_are_chosen() {
         json!({"response_format": {"type": "json_schema", "json_schema": schema}}),
         "formwork/json-schema latest \
          {\"schema\":{\"type\":\"object\",\"properties\":{\"z\":{},\"a\":{}}},\"strict\":false}",
+    );
+}
+
+#[test]
+fn schemas_say_how_their_values_are_written() {
+    for (given, spacing) in [
+        (json!({"disable_any_whitespace": true}), "compact"),
+        (json!({"disable_any_whitespace": false}), "spaced"),
+        (json!({"whitespace_pattern": "[\\n\\t ]*"}), "spaced"),
+        (
+            json!({"whitespace_pattern": "[ ]?", "disable_any_whitespace": true}),
+            "compact",
+        ),
+        (
+            json!({"whitespace_pattern": "", "disable_any_whitespace": false}),
+            "compact",
+        ),
+    ] {
+        let mut structured = given;
+        structured["json"] = json!(true);
+        let expected =
+            format!(r#"formwork/json-schema latest {{"schema":true,"spacing":"{spacing}"}}"#);
+        check(json!({"structured_outputs": structured}), &expected);
+    }
+    check(
+        json!({"guided_json": true, "guided_whitespace_pattern": " ?"}),
+        r#"formwork/json-schema latest {"schema":true,"spacing":"spaced"}"#,
+    );
+    let extended = json!({
+        "schema": true, "spacing": "spaced", "key_order": "any", "formats": "annotated", "attempts": 5,
+        "documents": {"https://x/y": {"type": "null"}},
+    });
+    check(
+        json!({"response_format": {"type": "json_schema", "json_schema": extended}}),
+        r#"formwork/json-schema latest {"schema":true,"spacing":"spaced","key_order":"any","formats":"annotated","attempts":5,"documents":{"https://x/y":{"type":"null"}}}"#,
     );
 }
 

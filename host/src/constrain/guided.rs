@@ -3,13 +3,12 @@
 use super::closing::{Limits, tokens_to_the_end};
 use super::field::{ActiveField, Step};
 use super::hint::fill;
+use super::openers::openers;
 use super::output::Output;
 use super::planner::{Planner, failure, guest_error};
 use super::{FieldReport, Reports, Setting};
 use formwork_engine::{After, Constraint, ConstraintError, Edit, FailureKind, SimpleVob, TokenId};
-use formwork_sandbox::{
-    Action, Failure, Fallback, Field, LatePolicy, Observed, Value, Verdict, Vocabulary,
-};
+use formwork_sandbox::{Action, Fallback, Field, LatePolicy, Observed, Retry, Value, Verdict};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -151,12 +150,12 @@ impl Guided {
             let verdict = match complete {
                 true if field.plan.check => self.check(field, &value)?,
                 true => Verdict::Accept,
-                false => Verdict::Retry(format!(
+                false => Verdict::Retry(Retry::from(format!(
                     "the field `{}` was not complete after max_tokens = {} tokens",
                     field.plan.name, field.plan.max_tokens
-                )),
+                ))),
             };
-            let reason = match verdict {
+            let Retry { reason, from } = match verdict {
                 Verdict::Accept => {
                     self.accept(field, Text::Decoded(value), Quality::Verified)?;
                     return Ok(false);
@@ -166,26 +165,27 @@ impl Guided {
                     return Ok(false);
                 }
                 Verdict::Fail(error) => return Err(failure(error)),
-                Verdict::Retry(reason) => reason,
+                Verdict::Retry(retry) => retry,
             };
             if field.attempt >= field.plan.retry.attempts {
                 self.exhaust(field, value, &reason)?;
                 return Ok(false);
             }
-            let hint = field
-                .plan
-                .retry
-                .hint
-                .as_deref()
-                .map(|hint| fill(hint, &reason, &value));
+            let hint = field.plan.retry.hint.as_deref();
+            let hint = hint
+                .map(|hint| fill(hint, &reason, &value))
+                .filter(|hint| self.has_room(field, hint));
             step = field
-                .again(&mut self.output, hint.as_deref())
+                .again(&mut self.output, hint.as_deref(), from)
                 .map_err(failure)?;
         }
     }
 
     /// Short before a limit, ends the field where its grammar lets it end early: whether it did.
     fn close(&mut self, field: &ActiveField) -> bool {
+        if !field.is_whole() {
+            return false;
+        }
         let vocabulary = &self.setting.vocabulary;
         let limits = Limits {
             field: (field.plan.max_tokens as usize).saturating_sub(field.tokens(&self.output)),
@@ -196,6 +196,16 @@ impl Guided {
             Some(end) => self.output.write(&end).is_ok(),
             None => false,
         }
+    }
+
+    /// Whether the request's limit leaves room for a hint and a value behind it, a quarter longer than the last.
+    /// Better a further attempt without a hint than one that is cut.
+    fn has_room(&self, field: &ActiveField, hint: &[u8]) -> bool {
+        let vocabulary = &self.setting.vocabulary;
+        let tokens = field.tokens(&self.output);
+        let after = tokens_to_the_end(self.actions.iter(), vocabulary).unwrap_or(0);
+        let hint = vocabulary.tokenize(hint).len();
+        field.before() + hint + tokens + tokens / 4 + after <= self.setting.max_tokens
     }
 
     fn check(&mut self, field: &ActiveField, value: &[u8]) -> Result<Verdict, ConstraintError> {
@@ -243,8 +253,8 @@ impl Guided {
         text: Text,
         quality: Quality,
     ) -> Result<(), ConstraintError> {
-        let (tokens, forced) = (field.tokens(&self.output), field.forced);
-        let in_place = matches!(text, Text::Decoded(_)) && field.in_place();
+        let (tokens, forced) = (field.tokens(&self.output), field.forced(&self.output));
+        let in_place = matches!(text, Text::Decoded(_)) && field.in_place(&self.output);
         let (Text::Decoded(value) | Text::Given(value)) = text;
         if !in_place {
             field.restore(&mut self.output);
@@ -259,9 +269,11 @@ impl Guided {
                 end: self.output.bytes(),
                 attempts: field.attempt,
                 tokens,
-                forced: forced.min(tokens),
+                forced,
                 elapsed: field.begun.elapsed(),
                 verified: matches!(quality, Quality::Verified),
+                checked: field.plan.check,
+                enforced: field.plan.matcher.grammar().enforced().cloned(),
             });
         }
         self.values.push(Value {
@@ -284,6 +296,8 @@ impl Guided {
                     self.output.truncate(self.output.len() - 1);
                 }
                 self.written = self.output.len();
+                // Values are told at the end of their own plan; this one ends with the token.
+                self.values.clear();
                 self.ask(Observed::Sampled(token))?;
                 self.proceed()
             }
@@ -308,23 +322,6 @@ impl Guided {
             State::Field(field) if field.held() => self.output.tokens_before(field.start),
             _ => self.output.len(),
         }
-    }
-}
-
-/// Tokens that begin what comes right after the field under way: sampled, they say that it ends.
-fn openers(next: Option<&Action>, vocabulary: &Vocabulary) -> Result<Option<SimpleVob>, Failure> {
-    match next {
-        Some(Action::Write(text)) => {
-            let mut openers = SimpleVob::alloc(vocabulary.size() as usize);
-            for token in vocabulary.trie().all_prefixes(text) {
-                if vocabulary.is_text(token) {
-                    openers.allow_token(token);
-                }
-            }
-            Ok(Some(openers))
-        }
-        Some(Action::Field(field)) => field.matcher.fork().mask().map(Some),
-        _ => Ok(None),
     }
 }
 

@@ -8,6 +8,7 @@ mod closing;
 mod field;
 mod guided;
 mod hint;
+mod openers;
 mod output;
 mod planner;
 mod report;

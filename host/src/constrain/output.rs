@@ -2,6 +2,7 @@
 
 use formwork_engine::{After, Edit, TokenId};
 use formwork_sandbox::{Failure, FailureKind, Vocabulary};
+use std::ops::Range;
 
 /// Tokens looked at on the left of a seam. More make no difference in practice: a token that merges with
 /// the text after it is the last one, or one of a few short ones.
@@ -61,6 +62,11 @@ impl Output {
             .flat_map(|&token| self.vocabulary.bytes(token))
             .copied()
             .collect()
+    }
+
+    /// Some of the tokens; an end before the start is an empty range.
+    pub(super) fn tokens(&self, range: Range<usize>) -> &[TokenId] {
+        self.tokens.get(range).unwrap_or_default()
     }
 
     /// Appends a token that the engine has appended too.

@@ -1,7 +1,7 @@
 //! What a walk tells the host beside its tokens.
 
-use formwork_sandbox::LogLine;
-use std::sync::{Mutex, PoisonError};
+use formwork_sandbox::{Enforced, LogLine};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Notes of one sequence, written by its constraint and read by whoever answers the client.
@@ -34,12 +34,16 @@ pub struct FieldReport {
     pub elapsed: Duration,
     /// Whether the value passed its grammar and, where there is one, its check. A fallback did not.
     pub verified: bool,
+    /// Whether the plugin judged the value.
+    pub checked: bool,
+    /// What enforces the assertions of its JSON Schema; `None` where its grammar is of another kind.
+    pub enforced: Option<Arc<Enforced>>,
 }
 
 impl Reports {
     /// Empty notes.
-    pub fn new() -> std::sync::Arc<Self> {
-        std::sync::Arc::default()
+    pub fn new() -> Arc<Self> {
+        Arc::default()
     }
 
     /// Fields done so far, in order.

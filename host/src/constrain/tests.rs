@@ -1,5 +1,6 @@
 //! Plans written down as data, walked by a pretend model, checked token by token.
 
+mod again;
 mod harness;
 mod retry_cost;
 
@@ -265,6 +266,67 @@ fn a_document_is_closed_before_its_limit_where_the_schema_lets_it() {
     // A value is missing that nobody but the model can give: there is no early end.
     let needs_more = r#"{"type":"object","properties":{"s":{"type":"string"},"n":{"type":"integer"}},"required":["s","n"],"additionalProperties":false}"#;
     assert_eq!(run(needs_more).unwrap_err().kind, FailureKind::Exhausted);
+}
+
+#[test]
+fn a_plan_that_ends_with_a_token_leaves_no_values_to_the_next() {
+    let bench = Bench::new();
+    let mut mask = formwork_sandbox::SimpleVob::alloc(bench.vocabulary.size() as usize);
+    mask.allow_token(b'-'.into());
+    let mask = Arc::new(mask);
+    let (fields, mut plans) = (["first", "second"].map(|name| bench.field(name, "x")), 0);
+    let mut fields = fields.into_iter().map(Action::Field);
+    let plan = Box::new(move |observed: Observed| {
+        plans += 1;
+        Ok(match plans {
+            1 => {
+                let (mask, temperature) = (Arc::clone(&mask), None);
+                vec![fields.next().unwrap(), Action::Sample { mask, temperature }]
+            }
+            2 => {
+                assert_eq!(observed, Observed::Sampled(b'-'.into()));
+                vec![fields.next().unwrap()]
+            }
+            _ => {
+                let Observed::Completed(values) = observed else {
+                    panic!("{observed:?}");
+                };
+                let names: Vec<_> = values.iter().map(|value| &value.field).collect();
+                assert_eq!(names, ["second"]);
+                vec![Action::Finish]
+            }
+        })
+    });
+    let check = Box::new(accept);
+    let outcome = bench.walk(Scripted { plan, check }, &[]).unwrap();
+    assert_eq!(outcome.text, "x-x");
+}
+
+#[test]
+fn a_limit_amid_a_seam_takes_nothing_from_the_template() {
+    let bench = Bench::new();
+    for exhausted in [Fallback::Accept, Fallback::Write(b"!".to_vec())] {
+        for before in ["ab", "{\"", "x", "a"] {
+            let mut field = bench.field("word", "c[a-z]*;");
+            field.max_tokens = 1;
+            field.retry.exhausted = exhausted.clone();
+            let actions = vec![
+                write(before),
+                Action::Field(field),
+                write("."),
+                Action::Finish,
+            ];
+            // Nothing fits: the model takes the first token that is allowed, which may be a part of the seam.
+            let text = bench.run(actions, &[], accept).unwrap().text;
+            let value = text
+                .strip_prefix(before)
+                .and_then(|rest| rest.strip_suffix('.'));
+            assert!(
+                value.is_some_and(|value| ["", "!", "c", "c;"].contains(&value)),
+                "{text}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 
 use formwork_engine::{Chunk, Event, FinishReason, SequenceError, Usage};
-use formwork_sandbox::Vocabulary;
+use formwork_sandbox::{Enforced, Vocabulary};
 use serde_json::{Value, json};
 
-use super::calls::CallScanner;
+use super::calls::{self, CallScanner};
 use super::reasoning::ReasoningScanner;
 use super::{Piece, TextStream};
 use crate::admission::{Answer, Thinking};
 use crate::constrain::{FieldReport, Reports};
+
+/// Pointers of each kind that a field's report names.
+const SHOWN_POINTERS: usize = 64;
 
 /// What an event brought.
 pub(super) enum Progress {
@@ -68,10 +71,15 @@ impl AnswerState {
             Thinking::Begun => Some(ReasoningScanner::new(true)),
             Thinking::Ahead => Some(ReasoningScanner::new(false)),
         };
+        let text = TextStream::new(stops, reading.tokens_of.clone());
         Self {
             prompt: answer.prompt,
             reports: answer.reports,
-            text: TextStream::new(stops, reading.tokens_of.clone()),
+            // A stop string could cut a call in half, and after a call there is no text.
+            text: match reading.calls {
+                true => text.until(calls::BEGIN),
+                false => text,
+            },
             reasoning,
             calls: reading.calls.then(CallScanner::default),
             bytes: Vec::new(),
@@ -196,7 +204,7 @@ impl AnswerState {
 
     fn describe(&self, answer: usize, field: &FieldReport) -> Option<Value> {
         let value = self.bytes.get(field.start..field.end)?;
-        Some(json!({
+        let mut described = json!({
             "choice": answer,
             "name": field.name,
             "value": String::from_utf8_lossy(value),
@@ -205,6 +213,39 @@ impl AnswerState {
             "forced": field.forced,
             "verified": field.verified,
             "ms": (field.elapsed.as_secs_f64() * 1e6).round() / 1e3,
-        }))
+        });
+        if let Some(enforced) = &field.enforced {
+            described["enforced"] = self::enforced(enforced, field.checked);
+        }
+        Some(described)
     }
+}
+
+/// What enforced a field's schema: some keywords of each kind, by JSON pointer, and how many more there are.
+/// What masks leave open is nobody's concern where the plugin did not judge the value.
+fn enforced(enforced: &Enforced, checked: bool) -> Value {
+    let (mask, rest) = (&enforced.masked, &enforced.unmasked);
+    let (validation, nothing) = match checked {
+        true => (rest.as_slice(), &[][..]),
+        false => (&[][..], rest.as_slice()),
+    };
+    let mut described = json!({});
+    let mut more = json!({});
+    for (name, pointers) in [
+        ("mask", mask.as_slice()),
+        ("validation", validation),
+        ("nothing", nothing),
+    ] {
+        let shown = pointers.len().min(SHOWN_POINTERS);
+        if name != "nothing" || shown > 0 {
+            described[name] = json!(pointers[..shown]);
+        }
+        if pointers.len() > shown {
+            more[name] = json!(pointers.len() - shown);
+        }
+    }
+    if more != json!({}) {
+        described["more"] = more;
+    }
+    described
 }

@@ -7,7 +7,7 @@
 use super::held::held;
 
 /// Begins a call.
-const BEGIN: &str = "<tool_call>";
+pub(super) const BEGIN: &str = "<tool_call>";
 /// From there to the name.
 const BEFORE_NAME: &str = "\n{\"name\": \"";
 /// From the name to the arguments.

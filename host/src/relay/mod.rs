@@ -7,6 +7,7 @@ mod reasoning;
 mod run;
 mod sink;
 mod sse;
+mod stops;
 mod text;
 mod wire;
 

@@ -7,6 +7,7 @@ use formwork_engine::{Chunk, EmittedToken};
 use formwork_sandbox::Vocabulary;
 
 use super::CallDelta;
+use super::stops::{first_start, first_stop, longest_start};
 
 /// Text that may be shown, with the tokens that are wholly shown with it.
 #[derive(Clone, Debug, Default)]
@@ -100,6 +101,8 @@ pub struct TextStream {
     decoded: (usize, usize),
     tokens: Option<Tokens>,
     stopped: bool,
+    /// From where this first stands on, stop strings are text like any other.
+    until: Option<&'static str>,
 }
 
 impl TextStream {
@@ -118,7 +121,15 @@ impl TextStream {
                 end: (0, 0),
             }),
             stopped: false,
+            until: None,
         }
+    }
+
+    /// Looks for stop strings only before the first of these markers.
+    #[must_use]
+    pub fn until(mut self, marker: &'static str) -> Self {
+        self.until = Some(marker);
+        self
     }
 
     /// Whether a stop string was met. Nothing is taken in after it.
@@ -160,6 +171,10 @@ impl TextStream {
         let mut text = String::new();
         self.utf8.finish(&mut text);
         self.append(&text);
+        // What looked like the beginning of a marker is text.
+        if self.until.is_some_and(|marker| !self.held.contains(marker)) {
+            self.until = None;
+        }
         let mut piece = self.release();
         if !self.stopped {
             piece.text.push_str(&std::mem::take(&mut self.held));
@@ -200,12 +215,26 @@ impl TextStream {
     }
 
     fn release(&mut self) -> Piece {
-        let cut = match self.first_stop() {
+        let marker = self.until.and_then(|marker| self.held.find(marker));
+        // Up to here it is known whether text is before the marker.
+        let known = marker.unwrap_or(self.held.len() - longest_start(&self.held, self.until));
+        let cut = match first_stop(&self.held[..known], &self.stops) {
             Some(start) => {
                 self.stopped = true;
                 start
             }
-            None => self.held.len() - self.longest_start(),
+            None if marker.is_some() => {
+                self.stops = Arc::default();
+                self.until = None;
+                self.held.len()
+            }
+            None => {
+                let stops = self.stops.iter().map(String::as_str);
+                let begun = self.held.len() - longest_start(&self.held, stops);
+                // One that is complete may yet turn out to lie within the marker.
+                let doubtful = first_start(&self.held, &self.stops);
+                doubtful.unwrap_or(known).min(begun).min(known)
+            }
         };
         let before = self.decoded.0 - self.held.len();
         let text: String = self.held.drain(..cut).collect();
@@ -222,32 +251,6 @@ impl TextStream {
             }
         }
         piece
-    }
-
-    /// Where the stop string begins that is complete first; of several that end there the longest.
-    fn first_stop(&self) -> Option<usize> {
-        let found = self.stops.iter().filter_map(|stop| {
-            let start = self.held.find(stop.as_str())?;
-            Some((start + stop.len(), start))
-        });
-        found.min().map(|(_, start)| start)
-    }
-
-    /// Bytes at the end of what is held that a stop string may begin with.
-    fn longest_start(&self) -> usize {
-        let longest = self.stops.iter().map(|stop| stop.len() - 1).max();
-        let most = longest.unwrap_or(0).min(self.held.len());
-        let from = self.held.len() - most;
-        let starts = (from..self.held.len()).filter(|&at| self.held.is_char_boundary(at));
-        let begins = |at: &usize| {
-            self.stops
-                .iter()
-                .any(|stop| stop.starts_with(&self.held[*at..]))
-        };
-        starts
-            .into_iter()
-            .find(begins)
-            .map_or(0, |at| self.held.len() - at)
     }
 }
 
@@ -320,7 +323,57 @@ mod tests {
         check(&["abcd", "bc"], &[b"xab", b"cd"], &["x", "a", ""], true);
     }
 
+    #[test]
+    fn behind_the_marker_stop_strings_are_text() {
+        let run = |stops: &[&str], pieces: &[&str]| {
+            let mut stream = stream(stops).until("<call>");
+            let pieces = pieces
+                .iter()
+                .map(|piece| stream.push(chunk(piece.as_bytes())).text);
+            let mut shown = pieces.collect::<Vec<_>>();
+            shown.push(stream.finish().text);
+            (shown.concat(), stream.stopped())
+        };
+        let check = |stops: &[&str], pieces: &[&str], expected: &str, stopped| {
+            assert_eq!(
+                run(stops, pieces),
+                (expected.to_owned(), stopped),
+                "{pieces:?}"
+            );
+        };
+        check(
+            &["END"],
+            &["a <call>END</call>", "END"],
+            "a <call>END</call>END",
+            false,
+        );
+        check(&["END"], &["a END <call>"], "a ", true);
+        check(&["call", "<c"], &["a <c", "all", ">b"], "a <call>b", false);
+        check(&["call", "<c"], &["a <c", "al", "m>b"], "a ", true);
+        check(&["call"], &["a <cal", "l"], "a <", true);
+        check(&[" <"], &["a ", "<call", ">"], "a <call>", false);
+    }
+
     proptest! {
+        #[test]
+        fn chunking_changes_nothing_before_a_marker(
+            text in "[abä]{0,20}",
+            cuts in prop::collection::vec(0usize..20, 0..6),
+            stops in prop::collection::vec("[abä]{1,4}", 0..3),
+        ) {
+            let mut stream = TextStream::new(stops.clone().into(), None).until("aba");
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let pieces = cuts.windows(2).map(|pair| chunk(&text.as_bytes()[pair[0]..pair[1]]));
+            let mut shown: String = pieces.map(|piece| stream.push(piece).text).collect();
+            shown += &stream.finish().text;
+            let before = &text[..text.find("aba").unwrap_or(text.len())];
+            let first = stops.iter().filter_map(|stop| before.find(stop).map(|at| (at + stop.len(), at))).min();
+            prop_assert_eq!(shown, first.map_or(&*text, |(_, at)| &text[..at]));
+            prop_assert_eq!(stream.stopped(), first.is_some());
+        }
+
         #[test]
         fn chunking_changes_nothing(
             bytes in prop::collection::vec(prop_oneof![Just(b'a'), Just(b'b'), Just(0xC3), Just(0xA4), any::<u8>()], 0..40),

@@ -12,5 +12,6 @@ mod guest;
 mod house;
 mod operations;
 mod plugins;
+mod schemas;
 mod streams;
 mod tools;

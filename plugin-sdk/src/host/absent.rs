@@ -1,7 +1,7 @@
 //! No host: the crate was built natively without the feature `testing`.
 
-use super::{Source, log::Level, vocabulary::Info};
-use crate::{Failure, TokenId};
+use super::{log::Level, vocabulary::Info};
+use crate::{Failure, Invalid, Source, TokenId};
 
 fn absent() -> ! {
     panic!(
@@ -25,7 +25,7 @@ impl Grammar {
         match self.0 {}
     }
 
-    pub(crate) fn validate(&self, _: &[u8]) -> Result<(), String> {
+    pub(crate) fn validate(&self, _: &[u8]) -> Result<(), Invalid> {
         match self.0 {}
     }
 }

@@ -19,21 +19,8 @@ pub(crate) use backend::{END, log_lines};
 #[cfg(all(not(target_arch = "wasm32"), feature = "testing"))]
 mod schema;
 
-use crate::{Failure, TokenId};
+use crate::{Failure, Invalid, Source, TokenId};
 use std::rc::Rc;
-
-/// A grammar as text.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    /// A JSON Schema.
-    JsonSchema(String),
-    /// A regex.
-    Regex(String),
-    /// Lark, in llguidance's dialect.
-    Lark(String),
-    /// One of these texts.
-    Choice(Vec<String>),
-}
 
 /// A compiled grammar. The host shares and caches it across requests.
 #[derive(Clone)]
@@ -63,8 +50,9 @@ impl Grammar {
     /// where [`unmasked`](Grammar::unmasked) is empty.
     ///
     /// # Errors
-    /// What is wrong, and where in the value.
-    pub fn validate(&self, text: impl AsRef<[u8]>) -> Result<(), String> {
+    /// What is wrong, where in the value, and where that can be begun again. As the error of a
+    /// [check](crate::Field::check) it asks for another attempt from there.
+    pub fn validate(&self, text: impl AsRef<[u8]>) -> Result<(), Invalid> {
         self.0.validate(text.as_ref())
     }
 

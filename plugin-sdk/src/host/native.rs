@@ -1,8 +1,8 @@
 //! llguidance on a vocabulary of the 256 single bytes and one end token: what `testing` runs on.
 
 use super::schema::{Leniency, Rest, Schema};
-use super::{Source, log::Level, vocabulary::Info};
-use crate::{Failure, FailureKind, TokenId, decide};
+use super::{log::Level, vocabulary::Info};
+use crate::{Failure, FailureKind, Invalid, Source, TokenId, decide};
 use llguidance::api::TopLevelGrammar;
 use llguidance::{Matcher as Walk, ParserFactory};
 use std::cell::RefCell;
@@ -40,7 +40,7 @@ pub(crate) struct Grammar {
 impl Grammar {
     pub(crate) fn compile(source: &Source) -> Result<Self, Failure> {
         let grammar = match source {
-            Source::JsonSchema(text) => return Self::of_schema(&Schema::parse(text)?),
+            Source::JsonSchema(schema) => return Self::of_schema(&Schema::read(schema)?),
             Source::Regex(pattern) => TopLevelGrammar::from_regex(pattern),
             Source::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
             Source::Choice(texts) if texts.is_empty() => {
@@ -57,7 +57,7 @@ impl Grammar {
 
     fn of_schema(schema: &Schema) -> Result<Self, Failure> {
         let compile = |lenient| -> Result<(Walk, Option<Rest>), Failure> {
-            let grammar = TopLevelGrammar::from_json_schema(schema.compact(lenient));
+            let grammar = TopLevelGrammar::from_json_schema(schema.lowered(lenient));
             Ok((start(grammar)?, schema.rest(lenient)?))
         };
         let (walk, rest) = match compile(Leniency::Strict) {
@@ -82,7 +82,7 @@ impl Grammar {
         rest.map_or_else(Vec::new, |rest| rest.pointers.clone())
     }
 
-    pub(crate) fn validate(&self, text: &[u8]) -> Result<(), String> {
+    pub(crate) fn validate(&self, text: &[u8]) -> Result<(), Invalid> {
         self.rest
             .as_ref()
             .map_or(Ok(()), |rest| rest.validate(text))

@@ -1,15 +1,15 @@
 //! The world's imports.
 
-use super::{Source, log::Level, vocabulary::Info};
+use super::{log::Level, vocabulary::Info};
 use crate::guest::bindings::formwork::plugin as host;
-use crate::{Failure, TokenId};
+use crate::{Failure, Formats, Invalid, KeyOrder, Schema, Source, Spacing, TokenId};
 
 pub(crate) struct Grammar(host::grammars::Grammar);
 
 impl Grammar {
     pub(crate) fn compile(source: &Source) -> Result<Self, Failure> {
         let source = match source.clone() {
-            Source::JsonSchema(text) => host::grammars::Source::JsonSchema(text),
+            Source::JsonSchema(schema) => host::grammars::Source::JsonSchema(schema.into()),
             Source::Regex(text) => host::grammars::Source::Regex(text),
             Source::Lark(text) => host::grammars::Source::Lark(text),
             Source::Choice(texts) => host::grammars::Source::Choice(texts),
@@ -25,8 +25,35 @@ impl Grammar {
         self.0.unmasked()
     }
 
-    pub(crate) fn validate(&self, text: &[u8]) -> Result<(), String> {
-        self.0.validate(text)
+    pub(crate) fn validate(&self, text: &[u8]) -> Result<(), Invalid> {
+        self.0.validate(text).map_err(|invalid| Invalid {
+            reason: invalid.reason,
+            places: invalid.places,
+        })
+    }
+}
+
+impl From<Schema> for host::grammars::Schema {
+    fn from(schema: Schema) -> Self {
+        let documents = schema.documents.into_iter();
+        Self {
+            text: schema.text,
+            spacing: match schema.spacing {
+                Spacing::Compact => host::grammars::Spacing::Compact,
+                Spacing::Spaced => host::grammars::Spacing::Spaced,
+            },
+            key_order: match schema.key_order {
+                KeyOrder::Schema => host::grammars::KeyOrder::Schema,
+                KeyOrder::Any => host::grammars::KeyOrder::Any,
+            },
+            formats: match schema.formats {
+                Formats::Asserted => host::grammars::Formats::Asserted,
+                Formats::Annotated => host::grammars::Formats::Annotated,
+            },
+            documents: documents
+                .map(|(uri, text)| host::grammars::Document { uri, text })
+                .collect(),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use super::outcome::{End, FieldOutcome, Outcome, Rejection};
 use super::walk::{self, Cursor, Follow};
 use crate::driver::{Action, Driver, Walk};
 use crate::host::{END, log_lines};
-use crate::{Failure, Fallback, Format, Mask, Observed, Request, TokenId, Value, Verdict};
+use crate::{Failure, Fallback, Format, Mask, Observed, Request, Retry, TokenId, Value, Verdict};
 use std::collections::VecDeque;
 
 /// Plans a trace takes before it is given up as endless.
@@ -63,8 +63,9 @@ impl Trace {
         self
     }
 
-    /// What the model writes for the next occurrence of a field, attempt by attempt. The text then has
-    /// the last attempt that is made in the field's place.
+    /// What the model writes for the next occurrence of a field, attempt by attempt, each as a whole. Where a
+    /// check keeps the beginning of one, the next has to begin with it. The text then has the last attempt
+    /// that is made in the field's place.
     #[must_use]
     pub fn attempt<I>(mut self, field: &str, values: I) -> Self
     where
@@ -181,10 +182,14 @@ impl Run {
     ) -> Result<Value, End> {
         let mut scripted = self.scripted(&walk.name);
         let mut reasons = Vec::new();
+        let mut kept = Vec::new();
         for attempt in 1.. {
             let bytes = match scripted.as_mut().map(VecDeque::pop_front) {
                 Some(Some(bytes)) => {
                     walk::accepts(walk, &bytes, self.cursor.at).map_err(End::Rejected)?;
+                    if !bytes.starts_with(&kept) {
+                        return Err(End::Rejected(self.not_kept(walk, attempt, &kept)));
+                    }
                     bytes
                 }
                 Some(None) => return Err(End::Rejected(self.no_more_attempts(walk, attempt))),
@@ -203,7 +208,11 @@ impl Run {
                 Verdict::Accept => (bytes.clone(), true),
                 Verdict::Replace(other) => (other, true),
                 Verdict::Fail(failure) => return Err(End::Failed(failure)),
-                Verdict::Retry(reason) => {
+                Verdict::Retry(Retry { reason, from }) => {
+                    let Some(start) = bytes.get(..from as usize) else {
+                        return Err(End::Failed(out_of_range(walk, from, bytes.len())));
+                    };
+                    kept = start.to_vec();
                     reasons.push(reason);
                     if attempt < walk.retry.attempts {
                         self.outcome.retries += 1;
@@ -259,6 +268,25 @@ impl Run {
             ),
         }
     }
+
+    fn not_kept(&self, walk: &Walk, attempt: u32, kept: &[u8]) -> Rejection {
+        Rejection {
+            at: self.cursor.at,
+            why: format!(
+                "attempt {attempt} at field `{}` begins with what is kept of the one before: {:?}",
+                walk.name,
+                String::from_utf8_lossy(kept)
+            ),
+        }
+    }
+}
+
+/// A check kept more of a value than there is.
+fn out_of_range(walk: &Walk, from: u32, length: usize) -> Failure {
+    Failure::internal(format!(
+        "field `{}`: the check keeps {from} bytes of a value that has {length}",
+        walk.name
+    ))
 }
 
 /// The bytes that take the field's place once its attempts are used up.

@@ -2,6 +2,12 @@
 
 mod gbnf;
 
+pub use gbnf::to_lark;
+
+/// GBNF taken at its word, to compare the translation with.
+#[cfg(any(test, feature = "recogniser"))]
+pub use gbnf::recogniser;
+
 use formwork_plugin_sdk::prelude::*;
 
 /// The whole output is a text of one grammar.

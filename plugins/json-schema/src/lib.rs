@@ -1,14 +1,17 @@
 //! Stock format: the whole output is one JSON value under a JSON Schema.
 
 use formwork_plugin_sdk::prelude::*;
+use formwork_plugin_sdk::{Formats, KeyOrder, Spacing};
 use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
 /// Attempts at a value that is validated, unless the request says otherwise.
 const ATTEMPTS: u32 = 3;
 /// Pointers that a refusal names; the message counts the rest.
 const NAMED: usize = 20;
 
-/// The whole output is one JSON value, in compact form, with the schema's order of keys.
+/// The whole output is one JSON value: compact and in the schema's order of keys, unless the params say
+/// otherwise.
 ///
 /// What the mask does not enforce is validated when the value is complete.
 pub struct JsonSchema {
@@ -28,6 +31,36 @@ pub struct Params {
     strict: bool,
     #[serde(default = "attempts")]
     attempts: u32,
+    #[serde(default, with = "Spaces")]
+    spacing: Spacing,
+    #[serde(default, with = "Order")]
+    key_order: KeyOrder,
+    #[serde(default, with = "Assertion")]
+    formats: Formats,
+    /// What references to other documents lead to, by URI.
+    #[serde(default)]
+    documents: BTreeMap<String, Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "Spacing", rename_all = "lowercase")]
+enum Spaces {
+    Compact,
+    Spaced,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "KeyOrder", rename_all = "lowercase")]
+enum Order {
+    Schema,
+    Any,
+}
+
+#[derive(Deserialize)]
+#[serde(remote = "Formats", rename_all = "lowercase")]
+enum Assertion {
+    Asserted,
+    Annotated,
 }
 
 fn attempts() -> u32 {
@@ -39,10 +72,32 @@ impl Format for JsonSchema {
     const PARAMS: &'static str = include_str!("params.json");
 
     fn open(params: Params, _: &Request) -> Result<Self, Failure> {
-        let text = params.schema.map_or_else(
-            || r#"{"type":"object"}"#.to_owned(),
-            |schema| schema.get().to_owned(),
-        );
+        let (strict, attempts) = (params.strict, params.attempts);
+        let source = Source::json_schema(params.schema()?);
+        let grammar = Grammar::compile(&source).map_err(|failure| Failure {
+            message: format!("params.schema: {}", failure.message),
+            ..failure
+        })?;
+        if strict {
+            refuse_unmasked(&grammar.unmasked())?;
+        }
+        Ok(Self { grammar, attempts })
+    }
+
+    fn template(&self) -> Template {
+        let field = Field::validated("value", &self.grammar);
+        Template::new().field(match self.grammar.unmasked().is_empty() {
+            true => field,
+            false => field.retry(self.attempts),
+        })
+    }
+}
+
+impl Params {
+    /// The schema with all that is said about it.
+    fn schema(self) -> Result<Schema, Failure> {
+        let text = self.schema.as_deref();
+        let text = text.map_or(r#"{"type":"object"}"#, RawValue::get);
         match text.as_bytes().first() {
             _ if text == "false" => {
                 return Err(Failure::unsatisfiable(
@@ -56,25 +111,14 @@ impl Format for JsonSchema {
                 ));
             }
         }
-        let grammar = Grammar::compile(&Source::JsonSchema(text)).map_err(|failure| Failure {
-            message: format!("params.schema: {}", failure.message),
-            ..failure
-        })?;
-        if params.strict {
-            refuse_unmasked(&grammar.unmasked())?;
-        }
-        Ok(Self {
-            grammar,
-            attempts: params.attempts,
-        })
-    }
-
-    fn template(&self) -> Template {
-        let field = Field::validated("value", &self.grammar);
-        Template::new().field(match self.grammar.unmasked().is_empty() {
-            true => field,
-            false => field.retry(self.attempts),
-        })
+        let schema = Schema::new(text)
+            .spacing(self.spacing)
+            .key_order(self.key_order)
+            .formats(self.formats);
+        let documents = self.documents.iter();
+        Ok(documents.fold(schema, |schema, (uri, text)| {
+            schema.document(uri, text.get())
+        }))
     }
 }
 
@@ -172,6 +216,60 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_written_again_from_the_part_at_fault() {
+        let odd = json!({"type": "integer", "not": {"enum": [0, 2, 4, 6, 8]}});
+        let schema = json!({
+            "type": "object", "properties": {"a": odd, "b": {"type": "array", "items": odd}},
+            "required": ["a", "b"], "additionalProperties": false,
+        });
+        let run = |attempts: &[&str]| {
+            let params = json!({"schema": schema, "attempts": attempts.len()});
+            let trace = Trace::of::<JsonSchema>(params).attempt("value", attempts);
+            trace.text(attempts[attempts.len() - 1]).run()
+        };
+        let first = r#"{"a":1,"b":[3,4,6]}"#;
+        run(&[first, r#"{"a":1,"b":[3,5]}"#]).assert_output(r#"{"a":1,"b":[3,5]}"#);
+        // The 3 before the fault stays.
+        let why = r#"begins with what is kept of the one before: "{\"a\":1,\"b\":[3,""#;
+        run(&[first, r#"{"a":1,"b":[5]}"#]).assert_rejected(0, why);
+        // At fault twice, the 4 gives way to the list, and that to the object.
+        let again = r#"{"a":1,"b":[3,8]}"#;
+        for last in [r#"{"a":1,"b":[5]}"#, r#"{"a":1,"b":[]}"#] {
+            run(&[first, again, last]).assert_output(last);
+        }
+        let last = r#"{"a":3,"b":[]}"#;
+        run(&[first, again, last]).assert_rejected(0, "begins with what is kept");
+        run(&[first, again, again, last]).assert_output(last);
+        run(&[first, again, again]).assert_failure(FailureKind::Exhausted, "at /b/1: ");
+    }
+
+    #[test]
+    fn params_say_how_values_are_written_and_what_references_lead_to() {
+        let point = json!({"properties": {"x": {"type": "integer"}, "y": {"format": "date"}}, "required": ["x", "y"]});
+        let run = |extra: Json, text: &str| {
+            let mut params = json!({
+                "schema": {"$ref": "https://example.com/point"},
+                "documents": {"https://example.com/point": point},
+            });
+            for (key, value) in extra.as_object().into_iter().flatten() {
+                params[key] = value.clone();
+            }
+            Trace::of::<JsonSchema>(params).text(text).run()
+        };
+        let plain = r#"{"x":1,"y":"2020-01-01"}"#;
+        run(json!({}), plain).assert_output(plain);
+        let spaced = r#"{"x": 1, "y": "2020-01-01"}"#;
+        run(json!({"spacing": "spaced"}), spaced).assert_output(spaced);
+        run(json!({"spacing": "spaced"}), plain).assert_rejected(5, "does not allow");
+        let turned = r#"{"y":"2020-01-01","x":1}"#;
+        run(json!({"key_order": "any"}), turned).assert_output(turned);
+        run(json!({"key_order": "schema"}), turned).assert_rejected(2, "does not allow");
+        let odd = r#"{"x":1,"y":"soon"}"#;
+        run(json!({"formats": "annotated"}), odd).assert_output(odd);
+        run(json!({"formats": "asserted"}), odd).assert_rejected(12, "does not allow");
+    }
+
+    #[test]
     fn strict_takes_only_what_the_mask_guarantees() {
         let run = |schema: Json, text: &str| {
             let params = json!({"schema": schema, "strict": true});
@@ -203,6 +301,16 @@ mod tests {
                 json!({"schema": {}, "strict": 1}),
                 InvalidParams,
                 "params.strict: invalid type",
+            ),
+            (
+                json!({"schema": {}, "spacing": "wide"}),
+                InvalidParams,
+                "params.spacing: unknown variant `wide`",
+            ),
+            (
+                json!({"schema": {"$ref": "https://example.com/y"}, "documents": {"https://example.com/x": {}}}),
+                InvalidParams,
+                "https://example.com/y",
             ),
         ];
         for (params, kind, part) in cases {

@@ -40,7 +40,7 @@ fn node_template(node: Node, place: Place<'_>) -> Result<Template, Failure> {
         Node::ConstString { value } => template.literal(value),
         Node::JsonSchema { json_schema } => {
             let text = json_schema.to_string();
-            template.field(checked(Source::JsonSchema(text), place)?)
+            template.field(checked(Source::json_schema(text), place)?)
         }
         Node::Regex { pattern } => template.field(checked(Source::Regex(pattern), place)?),
         Node::AnyText {} if place.last => {

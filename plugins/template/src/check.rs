@@ -67,7 +67,7 @@ impl Checks {
         self.retried.set(again.then_some(value.attempts));
         match result {
             Ok(()) => Verdict::Accept,
-            Err(reason) => Verdict::Retry(self.spec.reason.clone().unwrap_or(reason)),
+            Err(reason) => Verdict::retry(self.spec.reason.clone().unwrap_or(reason)),
         }
     }
 

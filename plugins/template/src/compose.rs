@@ -101,6 +101,7 @@ impl Composer {
         let name = name(part.field.take(), path, "field")?;
         let (check, retry) = (part.check.take(), part.retry.take());
         let (max_tokens, temperature) = (part.max_tokens, part.temperature);
+        let validates = part.json_schema.is_some();
         let mut field = Field::of(&name, source(part, path)?);
         match max_tokens {
             Some(0) => return refuse(&format!("{path}.max_tokens"), "0 leaves room for nothing"),
@@ -111,7 +112,7 @@ impl Composer {
             check_range(temperature, &format!("{path}.temperature"))?;
             field = field.temperature(temperature);
         }
-        if retry.is_some() && check.is_none() {
+        if retry.is_some() && check.is_none() && !validates {
             return refuse(
                 &format!("{path}.retry"),
                 "without a `check` nothing is retried",
@@ -128,6 +129,8 @@ impl Composer {
             checks.give_up(retry.attempts.unwrap_or(ATTEMPTS), retry.exhausted.as_ref());
             field = with_retry(field, retry, &format!("{path}.retry"))?;
             field = field.check(move |value| checks.judge(value));
+        } else if let Some(retry) = retry {
+            field = with_retry(field, retry, &format!("{path}.retry"))?;
         }
         self.known.insert(name);
         Ok(field)
@@ -220,14 +223,14 @@ fn source(part: PartSpec, path: &str) -> Result<Source, Failure> {
         (Some(choices), None, None, None) => choice(choices, json, &format!("{path}.choice")),
         (None, Some(pattern), None, None) if json => {
             let schema = json!({"type": "string", "pattern": format!("^(?:{pattern})$")});
-            Ok(Source::JsonSchema(schema.to_string()))
+            Ok(Source::json_schema(schema.to_string()))
         }
         (None, Some(pattern), None, None) => Ok(Source::Regex(pattern)),
         (None, None, Some(_), None) | (None, None, None, Some(_)) if json => refuse(
             &format!("{path}.json"),
             "only `choice` and `regex` can be written as a JSON string",
         ),
-        (None, None, Some(schema), None) => Ok(Source::JsonSchema(schema.get().to_owned())),
+        (None, None, Some(schema), None) => Ok(Source::json_schema(schema.get())),
         (None, None, None, Some(grammar)) => Ok(Source::Lark(grammar)),
         _ => refuse(
             path,

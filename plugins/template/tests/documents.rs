@@ -41,6 +41,31 @@ fn params_are_described() {
 }
 
 #[test]
+fn what_masks_leave_open_of_a_schema_is_validated() {
+    let list = json!({"type": "array", "items": {"type": "integer"}, "uniqueItems": true});
+    let parts = json!([
+        {"literal": "<"}, {"field": "list", "json_schema": list, "check": {"max_length": 5}}, {"literal": ">"},
+    ]);
+    let outcome = trace(parts)
+        .attempt("list", ["[1,1]", "[1,2,3]", "[1,2]"])
+        .text("<[1,2]>")
+        .run();
+    outcome.assert_output("<[1,2]>");
+    let alone = json!([{"field": "list", "json_schema": list, "retry": {"attempts": 2, "exhausted": "accept"}}]);
+    let outcome_alone = trace(alone)
+        .attempt("list", ["[1,1]", "[2,2]"])
+        .text("[2,2]")
+        .run();
+    outcome_alone.assert_output("[2,2]");
+    assert!(!outcome_alone.field("list").verified);
+    let reasons = &outcome.field("list").reasons;
+    assert!(
+        reasons[0].contains("non-unique") && !reasons[1].contains("non-unique"),
+        "{reasons:?}"
+    );
+}
+
+#[test]
 fn every_kind_of_part() {
     let texts = [
         r#"{"category":"card","tags":[],"phone":"+49"}"#,

@@ -79,7 +79,7 @@ impl Function {
             .as_deref()
             .map_or(NO_ARGUMENTS, RawValue::get);
         let name = tool.name;
-        let source = Source::JsonSchema(schema.to_owned());
+        let source = Source::json_schema(schema);
         let arguments = Grammar::compile(&source).map_err(|failure| Failure {
             message: format!("params.tools, parameters of `{name}`: {}", failure.message),
             ..failure

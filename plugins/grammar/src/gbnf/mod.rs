@@ -10,6 +10,8 @@ mod lexemes;
 mod literal;
 mod parse;
 mod print;
+#[cfg(any(test, feature = "recogniser"))]
+pub mod recogniser;
 mod shape;
 
 pub(crate) use chars::Chars;
@@ -100,7 +102,7 @@ pub(crate) fn is_gbnf(grammar: &str) -> bool {
 ///
 /// # Errors
 /// `invalid_params` with line and column for what is no GBNF; `unsatisfiable` when no text matches.
-pub(crate) fn to_lark(grammar: &str) -> Result<String, Failure> {
+pub fn to_lark(grammar: &str) -> Result<String, Failure> {
     let rules = parse::parse(grammar).map_err(|wrong| {
         let parse::Wrong {
             line,

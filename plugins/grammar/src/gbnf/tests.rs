@@ -1,71 +1,10 @@
 //! The translation against a recogniser that takes GBNF at its word.
 
-use super::parse::parse;
+use super::recogniser;
 use super::*;
 use crate::Grammar as Format;
 use formwork_plugin_sdk::FailureKind;
 use formwork_plugin_sdk::testing::{End, Trace};
-use std::collections::{BTreeSet, HashMap};
-
-/// Ends of the matches of every rule at every place, worked out until nothing is added.
-struct Oracle {
-    text: Vec<char>,
-    bodies: Vec<Expr>,
-    ends: HashMap<(usize, usize), BTreeSet<usize>>,
-}
-
-impl Oracle {
-    fn matches(grammar: &str, text: &str) -> bool {
-        let rules = parse(grammar).unwrap();
-        let mut oracle = Self {
-            text: text.chars().collect(),
-            bodies: rules.into_iter().map(|rule| rule.body).collect(),
-            ends: HashMap::new(),
-        };
-        loop {
-            let before: usize = oracle.ends.values().map(BTreeSet::len).sum();
-            for rule in 0..oracle.bodies.len() {
-                for at in 0..=oracle.text.len() {
-                    let ends = oracle.expr(&oracle.bodies[rule], at);
-                    oracle.ends.insert((rule, at), ends);
-                }
-            }
-            if before == oracle.ends.values().map(BTreeSet::len).sum::<usize>() {
-                return oracle.ends[&(0, 0)].contains(&oracle.text.len());
-            }
-        }
-    }
-
-    fn expr(&self, expr: &Expr, at: usize) -> BTreeSet<usize> {
-        match expr {
-            Expr::Chars(chars) => {
-                let fits = self.text.get(at).is_some_and(|&c| chars.holds(c.into()));
-                fits.then_some(at + 1).into_iter().collect()
-            }
-            Expr::Seq(items) => items
-                .iter()
-                .fold([at].into(), |ends, item| self.each(&ends, item)),
-            Expr::Alt(items) => items.iter().flat_map(|item| self.expr(item, at)).collect(),
-            Expr::Repeat(item, min, max) => {
-                let mut now: BTreeSet<usize> = [at].into();
-                let mut all = BTreeSet::new();
-                let enough = *min as usize + self.text.len() + 1;
-                for times in 0..=max.map_or(enough, |max| (max as usize).min(enough)) {
-                    if times >= *min as usize {
-                        all.extend(&now);
-                    }
-                    now = self.each(&now, item);
-                }
-                all
-            }
-            Expr::Rule(rule) => self.ends.get(&(*rule, at)).cloned().unwrap_or_default(),
-        }
-    }
-
-    fn each(&self, starts: &BTreeSet<usize>, item: &Expr) -> BTreeSet<usize> {
-        starts.iter().flat_map(|&at| self.expr(item, at)).collect()
-    }
-}
 
 fn accepts(grammar: &str, text: &str) -> bool {
     let outcome = Trace::of::<Format>(json!({"grammar": grammar}))
@@ -81,7 +20,10 @@ fn accepts(grammar: &str, text: &str) -> bool {
 #[track_caller]
 fn agrees(grammar: &str, texts: impl IntoIterator<Item = String>) {
     for text in texts {
-        let (found, expected) = (accepts(grammar, &text), Oracle::matches(grammar, &text));
+        let (found, expected) = (
+            accepts(grammar, &text),
+            recogniser::matches(grammar, &text) == Some(true),
+        );
         let lark = to_lark(grammar).unwrap();
         assert_eq!(found, expected, "{text:?} under\n{grammar}\n{lark}");
     }
@@ -152,7 +94,7 @@ fn json_is_read_by_whole_lexemes() {
         ("{\"a\":\"\n\"}", false),
     ] {
         assert_eq!(accepts(JSON, text), expected, "{text}");
-        assert_eq!(Oracle::matches(JSON, text), expected, "{text}");
+        assert_eq!(recogniser::matches(JSON, text), Some(expected), "{text}");
     }
     let lark = to_lark(JSON).unwrap();
     assert!(
