@@ -80,6 +80,15 @@ const FLOORS: &[(&str, &[&str], &[&str])] = &[
     ),
     ("formwork-plugin-sdk", &[], &["wasmtime", "tokio"]),
     ("formwork-house", &[], &["wasmtime", "tokio"]),
+    (
+        "formwork-fuzz",
+        &[
+            "formwork-engine",
+            "formwork-sandbox",
+            "formwork-plugin-grammar",
+        ],
+        &["wasmtime", "tokio", "candle-core"],
+    ),
 ];
 
 #[test]

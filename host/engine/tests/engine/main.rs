@@ -1,6 +1,7 @@
 //! The engine against the scripted backend: what runs together must come out as if it ran alone.
 
 mod constraints;
+mod slow_masks;
 #[path = "../support/mod.rs"]
 mod support;
 
