@@ -42,9 +42,34 @@ model: build ## Fetch $(MODEL) if it is not on this machine
 .PHONY: test
 test: venv ## Everything: unit, property, end to end with the OpenAI client
 	$(CARGO) test --workspace --no-run
-	$(MAKE) --no-print-directory BUILT=1 plugins model
+	$(MAKE) --no-print-directory BUILT=1 plugins model vocabularies
 	$(CARGO) test --workspace
 	PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/e2e
+
+FUZZ_SECONDS ?= 20
+# The same inputs each time; 0 for others.
+FUZZ_SEED ?= 1
+FUZZ_TARGETS = schema lark regex gbnf plan walk
+CARGO_FUZZ = target/tools/bin/cargo-fuzz
+# Stable Rust does without a sanitizer; everything but the kernels is safe code.
+FUZZ_FLAGS = --fuzz-dir tests/fuzz --sanitizer none --target-dir target/fuzz
+
+.PHONY: fuzz
+fuzz: $(CARGO_FUZZ) ## Each fuzz target for FUZZ_SECONDS, from the seeds in tests/fuzz
+	$(CARGO_FUZZ) build $(FUZZ_FLAGS)
+	for target in $(FUZZ_TARGETS); do \
+		mkdir -p target/fuzz/corpus/$$target; \
+		$(CARGO_FUZZ) run $(FUZZ_FLAGS) $$target target/fuzz/corpus/$$target tests/fuzz/seeds/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -seed=$(FUZZ_SEED) -timeout=25 -rss_limit_mb=4096 -max_len=2048 \
+			-verbosity=0 -print_funcs=0 -print_final_stats=1; \
+	done
+
+$(CARGO_FUZZ):
+	$(CARGO) install cargo-fuzz --version 0.13.2 --locked --quiet --root target/tools
+
+.PHONY: vocabularies
+vocabularies: ## Fetch the vocabularies that tests compare with, if they are not on this machine
+	python3 tests/vocabularies.py
 
 .PHONY: venv
 venv: $(VENV)/.ready ## A Python environment with the OpenAI client, for the end to end tests
@@ -61,6 +86,7 @@ bench: plugins model ## The figures of this machine
 	target/debug/examples/throughput
 	$(FORMWORK) demo --model $(MODEL) --concurrent 8 --figures
 	$(FORMWORK) demo --model $(MODEL) --concurrent 32 --figures
+	python3 tests/bench/tasks.py --model "$$($(FORMWORK) model pull $(MODEL))"
 
 .PHONY: bench-peers
 bench-peers: plugins model ## Formwork beside llama.cpp, which is built the first time (15 minutes)
