@@ -6,8 +6,8 @@
 
 mod checker;
 mod claims;
-mod cost;
 mod conditions;
+mod cost;
 mod dialect;
 mod documents;
 mod draft;
@@ -80,7 +80,10 @@ pub(crate) fn build<G>(
     let bundle = documents::bundled(&schema, draft, documents);
     let whole = bundle.as_ref().unwrap_or(&schema);
     let styled = |lowered| attempt(style::decorated(lowered, terms.spacing));
-    let (lowered, made) = fit::fit(whole, terms, styled, &|part| is_cheap(style::decorated(part, terms.spacing))).map_err(Refused::Complaint)?;
+    let (lowered, made) = fit::fit(whole, terms, styled, &|part| {
+        is_cheap(style::decorated(part, terms.spacing))
+    })
+    .map_err(Refused::Complaint)?;
     let named = |pointers: Vec<String>| {
         let name = |pointer| documents::name(pointer, draft, documents);
         pointers.into_iter().map(name).collect()
