@@ -165,7 +165,8 @@ fn broadcast_quad(codes: &[i8], at: usize) -> __m256i {
     _mm256_set1_epi32(unsafe { codes.as_ptr().add(at).cast::<i32>().read_unaligned() })
 }
 
-/// Scales and offsets of eight of the sixteen rows.
+/// Scales and offsets of eight of the sixteen rows. Written out, not over arrays: this way the sums of the
+/// loops around it stay in registers.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
 fn load_affine<const SYMMETRIC: bool>(
@@ -174,33 +175,50 @@ fn load_affine<const SYMMETRIC: bool>(
     half: usize,
 ) -> (__m256, __m256) {
     if SYMMETRIC {
-        let [scale] = load_eights(scales.numbers, [group * LANES + half * 8]);
+        let scale = load_eight(scales.numbers, group * LANES + half * 8);
         let zero = _mm256_set1_ps(-scales.zero.unwrap_or_default());
-        (scale, _mm256_mul_ps(scale, zero))
-    } else {
-        let at = group * 2 * LANES + half * 8;
-        let [scale, offset] = load_eights(scales.numbers, [at, at + LANES]);
-        (scale, offset)
+        return (scale, _mm256_mul_ps(scale, zero));
+    }
+    let at = group * 2 * LANES + half * 8;
+    match scales.numbers {
+        Numbers::Half(values) => {
+            let values = &values[at..at + LANES + 8];
+            // SAFETY: the slice has 24 elements; the loads read elements 0..8 and 16..24.
+            let (scale, offset) = unsafe {
+                (
+                    _mm_loadu_si128(values.as_ptr().cast()),
+                    _mm_loadu_si128(values.as_ptr().add(LANES).cast()),
+                )
+            };
+            (_mm256_cvtph_ps(scale), _mm256_cvtph_ps(offset))
+        }
+        Numbers::Full(values) => {
+            let values = &values[at..at + LANES + 8];
+            // SAFETY: the slice has 24 elements; the loads read elements 0..8 and 16..24.
+            unsafe {
+                (
+                    _mm256_loadu_ps(values.as_ptr()),
+                    _mm256_loadu_ps(values.as_ptr().add(LANES)),
+                )
+            }
+        }
     }
 }
 
-/// The eight numbers from each of some ascending places on.
+/// The eight numbers from `at` on.
 #[inline]
 #[target_feature(enable = "avx2,f16c")]
-fn load_eights<const N: usize>(numbers: Numbers<'_>, at: [usize; N]) -> [__m256; N] {
-    let (first, last) = (at[0], at[N - 1] + 8);
+fn load_eight(numbers: Numbers<'_>, at: usize) -> __m256 {
     match numbers {
         Numbers::Half(values) => {
-            let values = &values[first..last];
-            // SAFETY: each place is followed by eight elements of two bytes within the slice.
-            at.map(|at| unsafe {
-                _mm256_cvtph_ps(_mm_loadu_si128(values.as_ptr().add(at - first).cast()))
-            })
+            let values = &values[at..at + 8];
+            // SAFETY: the slice has eight elements of two bytes.
+            _mm256_cvtph_ps(unsafe { _mm_loadu_si128(values.as_ptr().cast()) })
         }
         Numbers::Full(values) => {
-            let values = &values[first..last];
-            // SAFETY: each place is followed by eight elements within the slice.
-            at.map(|at| unsafe { _mm256_loadu_ps(values.as_ptr().add(at - first)) })
+            let values = &values[at..at + 8];
+            // SAFETY: the slice has eight elements.
+            unsafe { _mm256_loadu_ps(values.as_ptr()) }
         }
     }
 }
