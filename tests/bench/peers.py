@@ -10,8 +10,6 @@ import json
 import os
 import pathlib
 import re
-import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -19,8 +17,8 @@ import tarfile
 import time
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-FORMWORK = ROOT / "target" / "debug" / "formwork"
+from server import FORMWORK, ROOT, Server, free_port
+
 PACKAGE = "llama-cpp-python==0.3.36"
 TOOLS = ["llama-bench", "llama-batched-bench", "llama-quantize", "llama-server"]
 DECODES = [1, 2, 4, 8, 16, 32]
@@ -115,35 +113,11 @@ def forward_pairs(programs, model, threads):
         yield pair(f"decode 1 at {context}", shape, peer, 1)
 
 
-class Server:
-    """A server of either program, on a free port, until the `with` ends."""
+class Measured(Server):
+    """A server of either program."""
 
     def __init__(self, command, port):
-        self.port = port
-        self.process = subprocess.Popen(
-            [str(part) for part in command],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def __enter__(self):
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=1):
-                    return self
-            except OSError:
-                time.sleep(0.1)
-        self.__exit__()
-        raise TimeoutError("the server does not start")
-
-    def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        super().__init__(command, port, "/health")
 
     def peak_memory(self):
         """Most memory it ever held, in MB."""
@@ -168,7 +142,7 @@ class Server:
         else:
             body["ignore_eos"] = True
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/v1/chat/completions",
+            self.url("/v1/chat/completions"),
             data=json.dumps(body).encode(),
             headers={"content-type": "application/json"},
         )
@@ -185,12 +159,6 @@ class Server:
         return counted, first or time.monotonic() - begin
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def servers(programs, model, threads, clients, context=512):
     """Ways to start both servers for so many clients."""
 
@@ -198,13 +166,13 @@ def servers(programs, model, threads, clients, context=512):
         port = free_port()
         command = [FORMWORK, "serve", "--model", model, "--model-id", "smollm2", "--port", port]
         data = ROOT / "target" / "peers" / f"data-{port}"
-        return Server([*command, "--threads", threads, "--data-dir", data], port)
+        return Measured([*command, "--threads", threads, "--data-dir", data], port)
 
     def theirs():
         port = free_port()
         command = [programs / "llama-server", "-m", model, "-t", threads, "-tb", threads]
         command += ["--host", "127.0.0.1", "--port", port, "-np", clients, "-c", clients * context]
-        return Server(command, port)
+        return Measured(command, port)
 
     return ours, theirs
 

@@ -11,16 +11,14 @@ import concurrent.futures
 import json
 import pathlib
 import shutil
-import signal
-import socket
 import statistics
-import subprocess
 import tempfile
 import time
 import urllib.error
 import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+from server import FORMWORK, ROOT, Server, free_port
+
 MODEL = "smollm2"
 CLIENTS = [1, 8]
 # Of the design: at least as fast as without a format, and faster where much of it is forced.
@@ -80,45 +78,22 @@ TASKS = {
 }
 
 
-class Server:
-    """Formwork on a free port, until the `with` ends."""
+class Formwork(Server):
+    """With plugins and data of its own."""
 
     def __init__(self, formwork, model):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        port = free_port()
         self.data = tempfile.mkdtemp(prefix="formwork-tasks-")
         command = [formwork, "serve", "--model", model, "--model-id", MODEL]
-        command += ["--port", self.port, "--data-dir", self.data]
-        self.process = subprocess.Popen(
-            [str(part) for part in command],
-            cwd=ROOT,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    def __enter__(self):
-        end = time.monotonic() + 60
-        while time.monotonic() < end and self.process.poll() is None:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/ready", timeout=1):
-                    return self
-            except OSError:
-                time.sleep(0.1)
-        self.__exit__()
-        raise TimeoutError("the server does not start")
+        super().__init__([*command, "--port", port, "--data-dir", self.data], port, "/ready")
 
     def __exit__(self, *_):
-        self.process.send_signal(signal.SIGTERM)
-        try:
-            self.process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
+        super().__exit__()
         shutil.rmtree(self.data, ignore_errors=True)
 
     def post(self, path, body, kind="application/json"):
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}{path}", data=body, headers={"content-type": kind}
+            self.url(path), data=body, headers={"content-type": kind}
         )
         try:
             with urllib.request.urlopen(request, timeout=120) as response:
@@ -141,7 +116,7 @@ class Server:
         return self.post("/v1/chat/completions", json.dumps(body).encode())
 
     def metrics(self):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=10) as text:
+        with urllib.request.urlopen(self.url("/metrics"), timeout=10) as text:
             lines = [line.rsplit(" ", 1) for line in text.read().decode().splitlines()]
         return {name: float(value) for name, value in lines if not name.startswith("#")}
 
@@ -230,12 +205,12 @@ def retries(server, rounds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True, help="a GGUF file, or a known name")
-    parser.add_argument("--formwork", type=pathlib.Path, default=ROOT / "target/debug/formwork")
+    parser.add_argument("--formwork", type=pathlib.Path, default=FORMWORK)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     rows = []
-    with Server(arguments.formwork, arguments.model) as server:
+    with Formwork(arguments.formwork, arguments.model) as server:
         server.publish("bench/ticket", ROOT / "dist/examples/examples--ticket@1.0.0.wasm")
         for task in TASKS:
             for clients in CLIENTS:
