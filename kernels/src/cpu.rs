@@ -2,6 +2,7 @@
 
 use crate::pool::Pool;
 use crate::shared::Shared;
+use crate::slab::Slabs;
 use std::ops::Range;
 
 /// Calls a kernel's AVX2 build where the machine has AVX2, else the plain one.
@@ -95,11 +96,13 @@ impl std::fmt::Display for CpuError {
 
 impl std::error::Error for CpuError {}
 
-/// A pool of compute threads and the instruction set they use. Kernels take it by reference.
+/// A pool of compute threads, the instruction set they use, and memory for weights. Kernels take it by
+/// reference.
 pub struct Cpu {
     isa: Isa,
     /// All threads but one: whoever calls a kernel works, too.
     pool: Pool,
+    slabs: Slabs,
 }
 
 impl Cpu {
@@ -118,7 +121,11 @@ impl Cpu {
             options.threads
         };
         let pool = Pool::new(threads - 1).map_err(CpuError::Threads)?;
-        Ok(Self { isa, pool })
+        Ok(Self {
+            isa,
+            pool,
+            slabs: Slabs::default(),
+        })
     }
 
     /// The instruction set in use.
@@ -131,6 +138,11 @@ impl Cpu {
     #[must_use]
     pub fn threads(&self) -> usize {
         self.pool.helpers() + 1
+    }
+
+    /// Where packed weights go.
+    pub(crate) fn slabs(&self) -> &Slabs {
+        &self.slabs
     }
 
     /// Calls `work` for disjoint ranges that together cover `0..items`, in parallel. Ranges are

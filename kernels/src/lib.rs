@@ -27,6 +27,7 @@ mod quantized;
 mod rope;
 mod rotate;
 mod shared;
+mod slab;
 
 pub use activation::{add_assign, silu_mul, silu_mul_quantized};
 pub use attention::{AttentionShape, Segment, attention};

@@ -6,6 +6,7 @@
 //! quad `p` in the low halves and quad `p + 4` in the high halves.
 
 use crate::block_format::{Affine, BlockFormat, PackError};
+use crate::slab::Slab;
 use crate::{Cpu, shared::Shared};
 use half::f16;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +19,7 @@ pub struct QuantMatrix {
     rows: usize,
     columns: usize,
     layout: Layout,
-    codes: Vec<u8>,
+    codes: Slab<u8>,
     scales: Scales,
     /// See [`ScalesRef::zero`].
     zero: Option<f32>,
@@ -55,8 +56,8 @@ impl Layout {
 /// Per panel and group: sixteen scales, then sixteen offsets unless these follow from the scales.
 enum Scales {
     /// All of them are half-precision numbers, as in most formats.
-    Half(Vec<f16>),
-    Full(Vec<f32>),
+    Half(Slab<f16>),
+    Full(Slab<f32>),
 }
 
 /// One panel's part of [`Scales`].
@@ -142,7 +143,7 @@ impl QuantMatrix {
         };
         let groups = columns / layout.group;
         let panels = rows.div_ceil(LANES);
-        let mut codes = vec![0u8; panels * groups * layout.group_bytes()];
+        let mut codes = cpu.slabs().zeros(panels * groups * layout.group_bytes());
         let zero = format.zero();
         let len = panels * groups * numbers_per_group(zero);
         let stored = Stored {
@@ -162,10 +163,12 @@ impl QuantMatrix {
             half
         });
         let scales = if exact.into_inner() {
-            Scales::Half(halves)
+            let mut kept = cpu.slabs().zeros(len);
+            kept.copy_from_slice(&halves);
+            Scales::Half(kept)
         } else {
             drop(halves);
-            let mut full = vec![0f32; len];
+            let mut full = cpu.slabs().zeros(len);
             stored.unpack(cpu, &mut codes, &mut full, |value| value);
             Scales::Full(full)
         };
