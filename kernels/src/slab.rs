@@ -39,9 +39,8 @@ struct Cut {
 /// Mapped memory, read and written through slabs only.
 struct Chunk {
     start: NonNull<u8>,
-    len: usize,
     /// Unmaps it.
-    _map: MmapMut,
+    map: MmapMut,
 }
 
 // SAFETY: a chunk is only the owner of its memory; what reaches into it are slabs, which do not overlap.
@@ -56,11 +55,7 @@ impl Chunk {
         // Advice: where it is not taken, pages are small.
         let _ = map.advise(memmap2::Advice::HugePage);
         let start = NonNull::from(&mut map[..]).cast();
-        Ok(Self {
-            start,
-            len,
-            _map: map,
-        })
+        Ok(Self { start, map })
     }
 }
 
@@ -76,7 +71,7 @@ impl Slabs {
             .expect("a slab fits into the address space");
         let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let cut = match slot.take() {
-            Some(cut) if cut.chunk.len - cut.used >= bytes => cut,
+            Some(cut) if cut.chunk.map.len() - cut.used >= bytes => cut,
             _ => Cut {
                 chunk: Arc::new(
                     Chunk::map(CHUNK_BYTES.max(bytes)).expect("there is memory for weights"),

@@ -1,5 +1,6 @@
 //! JSON Schemas: what the mask enforces, what validation does, and that nothing is lost between them.
 
+use crate::walks::{text, walk};
 use crate::world::{bytes, grammars, pieces};
 use formwork_sandbox::{FailureKind, Grammar, Source};
 use proptest::prelude::*;
@@ -340,17 +341,9 @@ proptest! {
         let grammar = grammars(pieces()).compile(&Source::JsonSchema(schema.to_string().into())).unwrap();
         prop_assert!(grammar.unmasked().is_empty());
         let oracle = jsonschema::options().should_validate_formats(true).build(&schema).unwrap();
-        let (mut matcher, mut text) = (grammar.start(), Vec::new());
-        for choice in choices {
-            let allowed = matcher.mask().unwrap().to_list();
-            let token = allowed[usize::from(choice) % allowed.len()];
-            if grammar.vocabulary().is_end(token) {
-                break;
-            }
-            matcher.commit(token).unwrap();
-            text.extend_from_slice(grammar.vocabulary().bytes(token));
-        }
-        if matcher.accepting() {
+        let (tokens, complete) = walk(&mut grammar.start(), &choices);
+        if complete {
+            let text = text(grammar.vocabulary(), &tokens);
             let value: Value = serde_json::from_slice(&text).unwrap();
             prop_assert!(oracle.is_valid(&value), "{format}: {value}");
         }

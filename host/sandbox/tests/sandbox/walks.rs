@@ -79,7 +79,7 @@ fn compile(vocabulary: Arc<Vocabulary>, source: &Source) -> Arc<Grammar> {
 }
 
 /// Follows `choices` under the masks; says what text was committed and whether it is complete.
-fn walk(matcher: &mut Matcher, choices: &[u16]) -> (Vec<TokenId>, bool) {
+pub(crate) fn walk(matcher: &mut Matcher, choices: &[u16]) -> (Vec<TokenId>, bool) {
     let vocabulary = matcher.grammar().vocabulary().clone();
     let mut tokens = Vec::new();
     for &choice in choices {
@@ -118,7 +118,7 @@ fn walk(matcher: &mut Matcher, choices: &[u16]) -> (Vec<TokenId>, bool) {
     (tokens, complete)
 }
 
-fn text(vocabulary: &Vocabulary, tokens: &[TokenId]) -> Vec<u8> {
+pub(crate) fn text(vocabulary: &Vocabulary, tokens: &[TokenId]) -> Vec<u8> {
     tokens
         .iter()
         .flat_map(|&token| vocabulary.bytes(token).to_vec())

@@ -1,6 +1,7 @@
 //! How values of a JSON Schema are written: white space, the order of properties, the spelling of characters.
 
 use crate::schemas::{is_written, schemas, values};
+use crate::walks::{text, walk};
 use crate::world::{bytes, grammars, greedy, pieces};
 use formwork_sandbox::{Grammar, KeyOrder, Schema, Source, Spacing};
 use proptest::prelude::*;
@@ -364,17 +365,9 @@ proptest! {
         let vocabulary = if whole { greedy() } else { pieces() };
         let grammar = grammars(vocabulary).compile(&Source::JsonSchema(schema.to_string().into())).unwrap();
         let oracle = jsonschema::validator_for(&schema).unwrap();
-        let (mut matcher, mut text) = (grammar.start(), Vec::new());
-        for choice in choices {
-            let allowed = matcher.mask().unwrap().to_list();
-            let token = allowed[usize::from(choice) % allowed.len()];
-            if grammar.vocabulary().is_end(token) {
-                break;
-            }
-            matcher.commit(token).unwrap();
-            text.extend_from_slice(grammar.vocabulary().bytes(token));
-        }
-        if matcher.accepting() {
+        let (tokens, complete) = walk(&mut grammar.start(), &choices);
+        if complete {
+            let text = text(grammar.vocabulary(), &tokens);
             let value: Value = serde_json::from_slice(&text).unwrap();
             prop_assert!(oracle.is_valid(&value), "{}", value);
             let names = value.as_object().unwrap();
