@@ -1,10 +1,14 @@
 //! Configuration: one struct per concern, units in the names, each default explained in `--help`.
 
+mod limits;
+
+pub use limits::LimitArgs;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use formwork_model::KvDtype;
+use formwork_model::{KvDtype, PackedCache};
 
 /// The directory for models and other files that outlive a run: `$FORMWORK_HOME`, else
 /// `~/.cache/formwork`, else `.formwork` in the working directory where no home is known.
@@ -70,6 +74,18 @@ pub struct ServeConfig {
         help_heading = "Model"
     )]
     pub model_id: Option<String>,
+
+    /// Whether weights as the kernels want them are kept in a file beside the model, MODEL.gguf.packed, so that
+    /// later starts need not pack them again. auto: for models with 64 MiB or more of quantised weights. The
+    /// file is written once, while the server runs, and can be removed at any time.
+    #[arg(
+        long,
+        env = "FORMWORK_PACKED_CACHE",
+        default_value_t = PackedCache::Auto,
+        value_name = "auto|always|never",
+        help_heading = "Model"
+    )]
+    pub packed_cache: PackedCache,
 
     /// Uploaded plugins are kept here: a catalogue and one file per digest. One server per directory.
     #[arg(
@@ -168,100 +184,6 @@ pub struct EngineArgs {
     pub max_context: Option<usize>,
 }
 
-/// Bounds on requests. Each is named in the error that it causes.
-#[derive(Args, Clone, Debug)]
-pub struct LimitArgs {
-    /// Tokens a chat request may produce when it does not say.
-    #[arg(
-        long,
-        env = "FORMWORK_DEFAULT_MAX_TOKENS",
-        default_value_t = 1024,
-        value_name = "TOKENS",
-        help_heading = "Limits"
-    )]
-    pub default_max_tokens: usize,
-
-    /// Choices (`n`) of one request: each takes a row of the batch.
-    #[arg(
-        long,
-        env = "FORMWORK_MAX_CHOICES",
-        default_value_t = 16,
-        value_name = "N",
-        help_heading = "Limits"
-    )]
-    pub max_choices: usize,
-
-    /// Largest JSON body, in bytes. The default is far above what fits a context.
-    #[arg(
-        long,
-        env = "FORMWORK_MAX_BODY_BYTES",
-        default_value_t = 2 << 20,
-        value_name = "BYTES",
-        help_heading = "Limits"
-    )]
-    pub max_body_bytes: usize,
-
-    /// Largest plugin upload, in bytes. The stock plugins are below 400 KiB.
-    #[arg(
-        long,
-        env = "FORMWORK_MAX_PLUGIN_BYTES",
-        default_value_t = 8 << 20,
-        value_name = "BYTES",
-        help_heading = "Limits"
-    )]
-    pub max_plugin_bytes: usize,
-
-    /// Open connections at one time; more wait to be accepted.
-    #[arg(
-        long,
-        env = "FORMWORK_MAX_CONNECTIONS",
-        default_value_t = 1024,
-        value_name = "N",
-        help_heading = "Limits"
-    )]
-    pub max_connections: usize,
-
-    /// Time a client has to send its request line and headers.
-    #[arg(
-        long,
-        env = "FORMWORK_HEADER_TIMEOUT_MS",
-        default_value_t = 10_000,
-        value_name = "MS",
-        help_heading = "Limits"
-    )]
-    pub header_timeout_ms: u64,
-
-    /// Time a client has to send its body.
-    #[arg(
-        long,
-        env = "FORMWORK_BODY_TIMEOUT_MS",
-        default_value_t = 30_000,
-        value_name = "MS",
-        help_heading = "Limits"
-    )]
-    pub body_timeout_ms: u64,
-
-    /// Time that a client may leave what it is sent unread; then its connection and its request end.
-    #[arg(
-        long,
-        env = "FORMWORK_WRITE_TIMEOUT_MS",
-        default_value_t = 30_000,
-        value_name = "MS",
-        help_heading = "Limits"
-    )]
-    pub write_timeout_ms: u64,
-
-    /// Time that running requests get to finish after SIGINT or SIGTERM; then they are failed.
-    #[arg(
-        long,
-        env = "FORMWORK_DRAIN_TIMEOUT_MS",
-        default_value_t = 30_000,
-        value_name = "MS",
-        help_heading = "Limits"
-    )]
-    pub drain_timeout_ms: u64,
-}
-
 /// The defaults of `--help`, for tests and for the demo. The environment is not read.
 impl Default for ServeConfig {
     fn default() -> Self {
@@ -272,6 +194,7 @@ impl Default for ServeConfig {
             insecure: false,
             model: "smollm2".to_owned(),
             model_id: None,
+            packed_cache: PackedCache::Auto,
             data_dir: PathBuf::from(".formwork"),
             plugins_dir: None,
             engine: EngineArgs::default(),
@@ -290,22 +213,6 @@ impl Default for EngineArgs {
             token_budget: 256,
             queue_limit: 256,
             max_context: None,
-        }
-    }
-}
-
-impl Default for LimitArgs {
-    fn default() -> Self {
-        LimitArgs {
-            default_max_tokens: 1024,
-            max_choices: 16,
-            max_body_bytes: 2 << 20,
-            max_plugin_bytes: 8 << 20,
-            max_connections: 1024,
-            header_timeout_ms: 10_000,
-            body_timeout_ms: 30_000,
-            write_timeout_ms: 30_000,
-            drain_timeout_ms: 30_000,
         }
     }
 }

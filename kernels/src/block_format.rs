@@ -108,9 +108,19 @@ impl BlockFormat {
         }
     }
 
+    /// The largest code.
+    pub(crate) fn largest_code(self) -> u8 {
+        match self {
+            Self::Q4_0 | Self::Q4_1 | Self::Q4K => 15,
+            Self::Q5_0 | Self::Q5_1 | Self::Q5K => 31,
+            Self::Q6K => 63,
+            Self::Q8_0 => 255,
+        }
+    }
+
     /// Whether codes fit four bits.
     pub(crate) fn is_nibble(self) -> bool {
-        matches!(self, Self::Q4_0 | Self::Q4_1 | Self::Q4K)
+        self.largest_code() <= 15
     }
 
     /// Bytes of a matrix.
@@ -134,6 +144,19 @@ impl BlockFormat {
             Self::Q4_0 => Some(2),
             Self::Q4_1 => Some(4),
             _ => None,
+        }
+    }
+
+    /// Whether scales come in two levels.
+    pub(crate) fn is_two_level(self) -> bool {
+        matches!(self, Self::Q4K | Self::Q5K | Self::Q6K)
+    }
+
+    /// The scales of a block of a format that has them in two levels.
+    pub(crate) fn two_level(self, block: &[u8]) -> TwoLevel {
+        match self {
+            Self::Q6K => TwoLevel::of_q6k(block),
+            _ => TwoLevel::of_k(block),
         }
     }
 
@@ -189,8 +212,12 @@ impl BlockFormat {
     }
 }
 
+fn f16_at(bytes: &[u8], at: usize) -> f16 {
+    f16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
 fn half_at(bytes: &[u8], at: usize) -> f32 {
-    f16::from_le_bytes([bytes[at], bytes[at + 1]]).to_f32()
+    f16_at(bytes, at).to_f32()
 }
 
 /// A format whose codes are signed numbers stored with `zero` added.
@@ -212,20 +239,52 @@ fn fifth_bits(bytes: &[u8], codes: &mut [u8]) {
     }
 }
 
-/// Scale and offset of the eight groups of a `Q4_K` or `Q5_K` block, whose 6-bit numbers lie in 12 bytes.
-fn k_groups(bytes: &[u8], groups: &mut [Affine]) {
-    let (d, min) = (half_at(bytes, 0), half_at(bytes, 2));
-    let packed = &bytes[4..16];
-    for (j, group) in groups.iter_mut().enumerate() {
-        let (scale, offset) = if j < 4 {
-            (packed[j] & 63, packed[j + 4] & 63)
-        } else {
-            (
-                (packed[j + 4] & 0x0f) | (packed[j - 4] >> 6) << 4,
-                (packed[j + 4] >> 4) | (packed[j] >> 6) << 4,
-            )
+/// The scales and offsets of a block of 256 weights that has them in two levels: a factor for the block times
+/// a small whole number for each group.
+pub(crate) struct TwoLevel {
+    /// Of scales, of offsets. The latter is 0 where offsets follow from scales.
+    pub(crate) factors: [f16; 2],
+    /// Per group, of which there are eight or sixteen: of the scale, of the offset.
+    pub(crate) numbers: [[i8; 2]; 16],
+}
+
+impl TwoLevel {
+    /// From a `Q4_K` or `Q5_K` block, whose 6-bit numbers lie in 12 bytes.
+    fn of_k(bytes: &[u8]) -> Self {
+        let packed = &bytes[4..16];
+        let number = |j: usize| {
+            let [scale, offset] = if j < 4 {
+                [packed[j] & 63, packed[j + 4] & 63]
+            } else {
+                [
+                    (packed[j + 4] & 0x0f) | (packed[j - 4] >> 6) << 4,
+                    (packed[j + 4] >> 4) | (packed[j] >> 6) << 4,
+                ]
+            };
+            [scale as i8, offset as i8]
         };
-        *group = [d * f32::from(scale), -min * f32::from(offset)];
+        Self {
+            factors: [f16_at(bytes, 0), -f16_at(bytes, 2)],
+            numbers: std::array::from_fn(|j| if j < 8 { number(j) } else { [0, 0] }),
+        }
+    }
+
+    fn of_q6k(bytes: &[u8]) -> Self {
+        Self {
+            factors: [f16_at(bytes, 208), f16::ZERO],
+            numbers: std::array::from_fn(|j| [bytes[192 + j] as i8, 0]),
+        }
+    }
+
+    fn number(&self, group: usize, which: usize) -> f32 {
+        self.factors[which].to_f32() * f32::from(self.numbers[group][which])
+    }
+}
+
+fn k_groups(bytes: &[u8], groups: &mut [Affine]) {
+    let levels = TwoLevel::of_k(bytes);
+    for (j, group) in groups.iter_mut().enumerate() {
+        *group = [levels.number(j, 0), levels.number(j, 1)];
     }
 }
 
@@ -255,9 +314,9 @@ fn decode_q5k(bytes: &[u8], codes: &mut [u8], groups: &mut [Affine]) {
 }
 
 fn decode_q6k(bytes: &[u8], codes: &mut [u8], groups: &mut [Affine]) {
-    let d = half_at(bytes, 208);
-    for (group, &scale) in groups.iter_mut().zip(&bytes[192..208]) {
-        *group = symmetric(d * f32::from(scale as i8), 32.0);
+    let levels = TwoLevel::of_q6k(bytes);
+    for (j, group) in groups.iter_mut().enumerate() {
+        *group = symmetric(levels.number(j, 0), 32.0);
     }
     for (half, codes) in codes.chunks_exact_mut(128).enumerate() {
         let low = &bytes[half * 64..][..64];

@@ -145,19 +145,31 @@ impl Cpu {
         &self.slabs
     }
 
-    /// Calls `work` for disjoint ranges that together cover `0..items`, in parallel. Ranges are
-    /// `grain` items long or longer, but for the last one.
+    /// Calls `work` for disjoint ranges that together cover `0..items`, in parallel. There are at most as
+    /// many as there are `grain` items.
     pub fn for_ranges(&self, items: usize, grain: usize, work: impl Fn(Range<usize>) + Sync) {
-        // A few pieces per thread, so that a thread the system took away does not hold up the rest.
-        let pieces = (self.threads() * 4).min(items.div_ceil(grain.max(1)));
-        if pieces <= 1 || self.threads() == 1 {
+        let most = items.div_ceil(grain.max(1));
+        if most <= 1 || self.threads() == 1 {
             if items > 0 {
                 work(0..items);
             }
             return;
         }
+        // A few pieces per thread, so that a thread the system took away does not hold up the rest. Where
+        // there is enough to do they become smaller, so that all threads end at nearly the same time.
+        let pieces = self.threads() * 4;
+        if most <= pieces {
+            self.pool.run(most, &|piece| {
+                work(piece * items / most..(piece + 1) * items / most);
+            });
+            return;
+        }
+        let left = |piece: usize| items * (pieces - piece).pow(2) / pieces.pow(2);
         self.pool.run(pieces, &|piece| {
-            work(piece * items / pieces..(piece + 1) * items / pieces);
+            let range = items - left(piece)..items - left(piece + 1);
+            if !range.is_empty() {
+                work(range);
+            }
         });
     }
 

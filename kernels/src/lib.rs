@@ -21,15 +21,17 @@ mod kv;
 mod mapped;
 mod norm;
 mod pool;
+mod process;
 mod product;
 mod quant_rows;
 mod quantized;
+mod resident;
 mod rope;
 mod rotate;
 mod shared;
 mod slab;
 
-pub use activation::{add_assign, silu_mul, silu_mul_quantized};
+pub use activation::add_assign;
 pub use attention::{AttentionShape, Segment, attention};
 pub use block_format::{BlockFormat, PackError};
 pub use ceilings::Ceilings;
@@ -40,8 +42,14 @@ pub use heap::release_freed_memory;
 pub use kv::{KvCache, KvDtype, KvShape};
 pub use mapped::MappedFile;
 pub use norm::{AddNorm, rms_norm};
-pub use product::{Input, Matrix, PANEL_OUTPUTS, Pick, product, product_picked};
+#[cfg(unix)]
+pub use process::effective_user;
+pub use process::step_aside;
+pub use product::{
+    Gated, Input, Matrix, PANEL_OUTPUTS, Pick, gated_product, product, product_picked,
+};
 pub use quant_rows::QuantRows;
-pub use quantized::QuantMatrix;
+pub use quantized::{PACKED_VERSION, PIECE_BYTES, PackedForm, Piece, QuantMatrix, SECTIONS};
+pub use resident::release_file_pages;
 pub use rope::{RopeStyle, RopeTable};
 pub use rotate::{Placement, RotateAndStore};

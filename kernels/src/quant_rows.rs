@@ -95,22 +95,40 @@ impl QuantRows {
         self.columns
     }
 
-    /// `R` neighbouring rows whose scales are repeated for each group of `group` columns, 32 or 16.
+    /// `count` neighbouring rows whose scales are repeated for each group of `group` columns, 32 or 16.
     #[inline]
-    pub(crate) fn rows_at<const R: usize>(&self, first: usize, group: usize) -> [QuantRow<'_>; R] {
+    pub(crate) fn span(&self, first: usize, count: usize, group: usize) -> QuantSpan<'_> {
         let pairs = if group == BLOCK {
             &self.pairs
         } else {
             &self.half_pairs
         };
         let groups = self.columns / group;
-        let codes = &self.codes[first * self.columns..][..R * self.columns];
-        let pairs = &pairs[first * groups..][..R * groups];
+        QuantSpan {
+            codes: &self.codes[first * self.columns..][..count * self.columns],
+            pairs: &pairs[first * groups..][..count * groups],
+        }
+    }
+
+    /// `R` neighbouring rows whose scales are repeated for each group of `group` columns, 32 or 16.
+    #[inline]
+    pub(crate) fn rows_at<const R: usize>(&self, first: usize, group: usize) -> [QuantRow<'_>; R] {
+        let groups = self.columns / group;
+        let QuantSpan { codes, pairs } = self.span(first, R, group);
         std::array::from_fn(|r| QuantRow {
             codes: &codes[r * self.columns..(r + 1) * self.columns],
             pairs: &pairs[r * groups..(r + 1) * groups],
         })
     }
+}
+
+/// Neighbouring rows, as kernels see them: row by row.
+#[derive(Clone, Copy)]
+pub(crate) struct QuantSpan<'a> {
+    /// As many as there are columns for each row.
+    pub(crate) codes: &'a [i8],
+    /// As many as there are groups for each row; see [`QuantRow::pairs`].
+    pub(crate) pairs: &'a [[f32; 2]],
 }
 
 /// Writes rows of a [`QuantRows`] from several threads.
@@ -137,6 +155,30 @@ impl QuantWriter<'_> {
                 codes: self.codes.part(start * columns..end * columns),
                 pairs: self.pairs.part(start * blocks..end * blocks),
                 half_pairs: self.half_pairs.part(start * blocks * 2..end * blocks * 2),
+            }
+        };
+        on_isa!(isa, quantize(part), quantize_avx2(part));
+    }
+
+    /// Quantises one block of a row, given as `[row, block]`.
+    ///
+    /// # Safety
+    /// No two calls at the same time may write the same block.
+    #[inline]
+    pub(crate) unsafe fn write_block(
+        &self,
+        isa: Isa,
+        [row, block]: [usize; 2],
+        values: &[f32; BLOCK],
+    ) {
+        let at = row * (self.columns / BLOCK) + block;
+        // SAFETY: blocks are disjoint, as the caller vouches, and so are the parts of them.
+        let part = unsafe {
+            Part {
+                values,
+                codes: self.codes.part(at * BLOCK..(at + 1) * BLOCK),
+                pairs: self.pairs.part(at..at + 1),
+                half_pairs: self.half_pairs.part(at * 2..(at + 1) * 2),
             }
         };
         on_isa!(isa, quantize(part), quantize_avx2(part));

@@ -108,6 +108,24 @@ unsafe impl<T: Plain> Send for Slab<T> {}
 // SAFETY: as above; a shared slab is only read.
 unsafe impl<T: Plain> Sync for Slab<T> {}
 
+impl<T: Plain> Slab<T> {
+    /// The numbers as bytes, in the machine's order.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        let numbers: &[T] = self;
+        // SAFETY: the same memory, initialised and borrowed as it is; plain numbers have no padding, and a byte
+        // may lie anywhere.
+        unsafe { std::slice::from_raw_parts(numbers.as_ptr().cast(), size_of_val(numbers)) }
+    }
+
+    /// [`Self::as_bytes`], to be written.
+    pub(crate) fn as_bytes_mut(&mut self) -> &mut [u8] {
+        let numbers: &mut [T] = self;
+        let len = size_of_val(numbers);
+        // SAFETY: as in `as_bytes`; whatever is written, every pattern of bits is a number.
+        unsafe { std::slice::from_raw_parts_mut(numbers.as_mut_ptr().cast(), len) }
+    }
+}
+
 impl<T: Plain> Deref for Slab<T> {
     type Target = [T];
 
@@ -145,13 +163,16 @@ mod tests {
         }
         halves.fill(f16::ONE);
         floats.fill(2.0);
+        assert_eq!(halves.as_bytes().len(), 66);
+        assert_eq!(floats.as_bytes()[..4], 2f32.to_ne_bytes());
+        floats.as_bytes_mut()[16..].copy_from_slice(&3f32.to_ne_bytes());
         // The memory outlives where it was cut from.
         drop(slabs);
         for (number, slab) in bytes.iter().enumerate() {
             assert!(slab.iter().all(|&byte| byte == number as u8 + 1));
         }
         assert_eq!(*halves, [f16::ONE; 33]);
-        assert_eq!(*floats, [2.0; 5]);
+        assert_eq!(*floats, [2.0, 2.0, 2.0, 2.0, 3.0]);
     }
 
     #[test]

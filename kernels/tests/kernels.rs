@@ -5,9 +5,9 @@
 mod reference;
 
 use formwork_kernels::{
-    BlockFormat, Cpu, CpuOptions, DenseMatrix, DenseValues, Input, Isa, Matrix, PANEL_OUTPUTS,
-    Pick, QuantMatrix, QuantRows, RopeStyle, RopeTable, product, product_picked, rms_norm,
-    silu_mul,
+    BlockFormat, Cpu, CpuOptions, DenseMatrix, DenseValues, Gated, Input, Isa, Matrix,
+    PANEL_OUTPUTS, Pick, QuantMatrix, QuantRows, RopeStyle, RopeTable, gated_product, product,
+    product_picked, rms_norm,
 };
 use half::bf16;
 use proptest::prelude::*;
@@ -86,7 +86,13 @@ fn packed_rows_are_what_the_format_says() {
 #[test]
 fn quantised_products_are_right_and_the_same_on_every_path() {
     for format in FORMATS {
-        for (rows, outputs, columns) in [(1, 16, 256), (3, 5, 512), (4, 33, 256), (71, 40, 768)] {
+        for (rows, outputs, columns) in [
+            (1, 16, 256),
+            (3, 5, 512),
+            (4, 33, 256),
+            (26, 20, 1280),
+            (71, 40, 768),
+        ] {
             let bytes = reference::blocks(format, [outputs, columns], 11);
             let weights = reference::dequantize(format, &bytes);
             let x = Numbers::new(13).take(rows * columns);
@@ -106,11 +112,13 @@ fn quantised_products_are_right_and_the_same_on_every_path() {
 
 #[test]
 fn extreme_codes_do_not_overflow() {
-    for format in [BlockFormat::Q4_1, BlockFormat::Q8_0, BlockFormat::Q6K] {
+    for format in FORMATS {
         let mut bytes = vec![0xff; format.matrix_bytes(16, 256).unwrap()];
         reference::set_scales(format, &mut bytes, 1.0);
         let weights = reference::dequantize(format, &bytes);
-        for x in [vec![1.0; 256], vec![-1.0; 256]] {
+        // Few rows and many rows have ways of their own.
+        for (value, rows) in [(1.0, 1), (-1.0, 1), (1.0, 26), (-1.0, 26)] {
+            let x = vec![value; rows * 256];
             let want = reference::product(&weights, &reference::round_to_codes(&x), 256);
             for cpu in cpus() {
                 let matrix = QuantMatrix::pack(&cpu, format, [16, 256], &bytes).unwrap();
@@ -196,22 +204,77 @@ fn picked_outputs_are_those_of_the_whole_product_and_others_are_left_alone() {
 }
 
 #[test]
-fn norms_and_gates_are_right_and_the_same_on_every_path() {
+fn norms_are_right_and_the_same_on_every_path() {
     for n in [1, 16, 37, 576] {
         let x = Numbers::new(n as u64).take(3 * n);
         let weight = Numbers::new(2).take(n);
-        let gate_up = Numbers::new(6).take(6 * n);
         let norm_want = reference::rms_norm(&x, &weight, 1e-5);
-        let gate_want = reference::silu_mul(&gate_up, n);
-        let mut first: Option<(Vec<u32>, Vec<u32>)> = None;
+        let mut first: Option<Vec<u32>> = None;
         for cpu in cpus() {
-            let (mut normed, mut gated) = (vec![0.0; 3 * n], vec![0.0; 3 * n]);
+            let mut normed = vec![0.0; 3 * n];
             rms_norm(&cpu, &weight, 1e-5, &x, &mut normed);
-            silu_mul(&cpu, n, &gate_up, &mut gated);
             close(&normed, &norm_want, 1e-5, "norm");
-            close(&gated, &gate_want, 1e-5, "gate");
-            let got = (bits(&normed), bits(&gated));
+            let got = bits(&normed);
             assert_eq!(first.get_or_insert(got.clone()), &got);
+        }
+    }
+}
+
+/// The gated product against the product of each matrix by itself, gated in double precision.
+#[test]
+fn gated_products_are_right_and_the_same_on_every_path() {
+    for (format, rows, n) in [
+        (BlockFormat::Q4_1, 1, 32),
+        (BlockFormat::Q4_0, 5, 96),
+        (BlockFormat::Q4_1, 27, 64),
+        (BlockFormat::Q8_0, 70, 32),
+    ] {
+        let columns = 256;
+        let matrices = [
+            quant(format, [n, columns], 3),
+            quant(format, [n, columns], 4),
+        ];
+        let x: Vec<f32> = Numbers::new(6).take(rows * columns);
+        let mut first: Option<Vec<u32>> = None;
+        for cpu in cpus() {
+            let both = multiply(&cpu, &[&matrices[0], &matrices[1]], &x);
+            let quantized = &QuantRows::of(&cpu, columns, &x);
+            let input = Input {
+                values: &x,
+                quantized,
+            };
+            let [gate, up] = &matrices;
+            let mut got = vec![f32::NAN; rows * n];
+            gated_product(&cpu, [gate, up], input, Gated::Values(&mut got));
+            close(&got, &reference::silu_mul(&both, n), 1e-5, "gated");
+            let mut codes = QuantRows::default();
+            gated_product(&cpu, [gate, up], input, Gated::Quantized(&mut codes));
+            assert_eq!(codes, QuantRows::of(&cpu, n, &got));
+            assert_eq!(first.get_or_insert(bits(&got)), &bits(&got));
+        }
+    }
+}
+
+/// Dense matrices and widths that are no multiple of 32 or 16, in single precision.
+#[test]
+fn gated_products_of_any_width_are_right() {
+    for (rows, n, columns) in [(1, 7, 5), (6, 50, 33), (66, 16, 64)] {
+        let dense = |seed| {
+            let weights = Numbers::new(seed).take(n * columns);
+            let values = DenseValues::F32(&weights);
+            Matrix::Dense(DenseMatrix::pack([n, columns], &values).unwrap())
+        };
+        let (gate, up) = (dense(3), dense(4));
+        let x = Numbers::new(6).take(rows * columns);
+        for cpu in cpus() {
+            let both = multiply(&cpu, &[&gate, &up], &x);
+            let input = Input {
+                values: &x,
+                quantized: &QuantRows::default(),
+            };
+            let mut got = vec![f32::NAN; rows * n];
+            gated_product(&cpu, [&gate, &up], input, Gated::Values(&mut got));
+            close(&got, &reference::silu_mul(&both, n), 1e-5, "gated");
         }
     }
 }

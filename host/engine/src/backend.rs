@@ -14,6 +14,13 @@ pub trait Backend: Send {
     /// What the backend can hold; constant over its life.
     fn capacity(&self) -> Capacity;
 
+    /// Makes block `to` a copy of block `from`, which may be the same one. Not while a step is under way. Positions of
+    /// `from` that were never written may come out as anything: they are written before they are read.
+    ///
+    /// # Errors
+    /// When there is no such block, or a step is under way.
+    fn copy(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError>;
+
     /// Starts a step and returns at once: the forward pass runs on the backend's own threads or device.
     ///
     /// # Errors

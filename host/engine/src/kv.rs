@@ -2,11 +2,13 @@
 //!
 //! A block is free (holds nothing), leased (by one or more sequences) or cached (leased by none, its
 //! content known by hash). `free + cached + leased == total` always. Only full blocks are published, so
-//! only full blocks are ever shared; a partly filled block has exactly one owner.
+//! only full blocks are ever shared; a partly filled block has exactly one owner. Of a published block that
+//! only begins as wanted, a copy is taken.
 
 use crate::{BlockId, TokenId};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 
 /// Identifies the content of a full block together with everything before it. Cryptographic, since a
 /// collision would show one client's context to another.
@@ -15,7 +17,7 @@ pub(crate) type BlockHash = [u8; 16];
 /// Hash of a full block, given the hash of the block before it.
 pub(crate) fn block_hash(parent: Option<&BlockHash>, tokens: &[TokenId]) -> BlockHash {
     let mut hasher = Sha256::new();
-    hasher.update(parent.unwrap_or(&[0; 16]));
+    hasher.update(parent.unwrap_or(&NO_PARENT));
     for token in tokens {
         hasher.update(token.to_le_bytes());
     }
@@ -33,10 +35,17 @@ pub(crate) fn chain(tokens: &[TokenId], block_size: usize) -> Vec<BlockHash> {
     hashes
 }
 
+/// The content of a full block: the hash of the block before it, and its tokens.
+type Content = (BlockHash, Vec<TokenId>);
+
+/// Stands for the block before the first.
+const NO_PARENT: BlockHash = [0; 16];
+
 #[derive(Clone, Debug, Default)]
 struct Meta {
     leases: u32,
-    hash: Option<BlockHash>,
+    /// Of a published block.
+    known: Option<(BlockHash, Content)>,
     /// Key in `lru` while cached.
     age: u64,
 }
@@ -49,6 +58,8 @@ pub(crate) struct BlockPool {
     /// Cached blocks, least recently released first.
     lru: BTreeMap<u64, BlockId>,
     index: HashMap<BlockHash, BlockId>,
+    /// The same blocks, ordered so that those that begin alike are neighbours.
+    contents: BTreeMap<Content, BlockId>,
     clock: u64,
 }
 
@@ -59,6 +70,7 @@ impl BlockPool {
             free: (0..blocks as BlockId).rev().collect(),
             lru: BTreeMap::new(),
             index: HashMap::new(),
+            contents: BTreeMap::new(),
             clock: 0,
         }
     }
@@ -106,9 +118,7 @@ impl BlockPool {
             Some(block) => block,
             None => {
                 let (_, block) = self.lru.pop_first()?;
-                if let Some(hash) = self.meta[block as usize].hash.take() {
-                    self.index.remove(&hash);
-                }
+                self.withdraw(block);
                 block
             }
         };
@@ -116,24 +126,60 @@ impl BlockPool {
         Some(block)
     }
 
-    /// Makes a full, computed block known by its content. A second block of the same content stays private.
-    pub(crate) fn publish(&mut self, block: BlockId, hash: BlockHash) {
+    /// Makes a full, computed block known by its tokens and the hash of the block before it; returns its own
+    /// hash. A second block of the same content stays private.
+    pub(crate) fn publish(
+        &mut self,
+        block: BlockId,
+        parent: Option<&BlockHash>,
+        tokens: &[TokenId],
+    ) -> BlockHash {
+        let hash = block_hash(parent, tokens);
         if let std::collections::hash_map::Entry::Vacant(entry) = self.index.entry(hash) {
             entry.insert(block);
-            self.meta[block as usize].hash = Some(hash);
+            let content = (*parent.unwrap_or(&NO_PARENT), tokens.to_vec());
+            self.contents.insert(content.clone(), block);
+            self.meta[block as usize].known = Some((hash, content));
         }
+        hash
+    }
+
+    fn withdraw(&mut self, block: BlockId) {
+        if let Some((hash, content)) = self.meta[block as usize].known.take() {
+            self.index.remove(&hash);
+            self.contents.remove(&content);
+        }
+    }
+
+    /// A published block after the block `parent` that begins like `tokens`, and how many of them it has; the
+    /// one that has most.
+    pub(crate) fn begins_like(
+        &self,
+        parent: Option<&BlockHash>,
+        tokens: &[TokenId],
+    ) -> Option<(BlockId, usize)> {
+        let parent = *parent.unwrap_or(&NO_PARENT);
+        let wanted = (parent, tokens.to_vec());
+        // In this order nothing shares more with what is wanted than what stands next to it.
+        let before = self.contents.range(..&wanted).next_back();
+        let from = (Bound::Included(&wanted), Bound::Unbounded);
+        let after = self.contents.range::<Content, _>(from).next();
+        let shared = |(content, &block): (&Content, &BlockId)| {
+            let alike = content.1.iter().zip(tokens).take_while(|(a, b)| a == b);
+            let count = (content.0 == parent).then(|| alike.count())?;
+            (count > 0).then_some((block, count))
+        };
+        let found = [before, after].into_iter().flatten().filter_map(shared);
+        found.max_by_key(|&(_, count)| count)
     }
 
     /// Asks to write into a leased block. `true`: it is the caller's alone now, and no longer published.
     /// `false`: others hold it too, so the caller must release it and take another.
     pub(crate) fn claim(&mut self, block: BlockId) -> bool {
-        let meta = &mut self.meta[block as usize];
-        if meta.leases > 1 {
+        if self.meta[block as usize].leases > 1 {
             return false;
         }
-        if let Some(hash) = meta.hash.take() {
-            self.index.remove(&hash);
-        }
+        self.withdraw(block);
         true
     }
 
@@ -150,7 +196,7 @@ impl BlockPool {
         if meta.leases > 0 {
             return;
         }
-        if meta.hash.is_some() {
+        if meta.known.is_some() {
             self.clock += 1;
             meta.age = self.clock;
             self.lru.insert(self.clock, block);
@@ -175,8 +221,10 @@ impl BlockPool {
                     meta.leases
                 ));
             }
-            if let Some(hash) = &meta.hash
-                && self.index.get(hash) != Some(&(block as BlockId))
+            let block = block as BlockId;
+            if let Some((hash, content)) = &meta.known
+                && (self.index.get(hash) != Some(&block)
+                    || self.contents.get(content) != Some(&block))
             {
                 return Err(format!("block {block} is published but not indexed"));
             }
@@ -188,9 +236,53 @@ impl BlockPool {
                 self.available()
             ));
         }
-        if self.index.len() != self.meta.iter().filter(|m| m.hash.is_some()).count() {
+        let published = self.meta.iter().filter(|meta| meta.known.is_some());
+        if [self.index.len(), self.contents.len()] != [published.count(); 2] {
             return Err("the index and the published blocks differ".into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Of any published blocks the one is found that begins most like what is wanted.
+        #[test]
+        fn what_begins_most_alike_is_found(
+            published in prop::collection::vec((0_u8..2, prop::collection::vec(0_u32..3, 4)), 0..12),
+            withdrawn in prop::collection::vec(any::<bool>(), 12),
+            parent in 0_u8..2,
+            wanted in prop::collection::vec(0_u32..3, 0..5),
+        ) {
+            let parent_of = |number: u8| (number > 0).then_some([number; 16]);
+            let mut pool = BlockPool::new(published.len());
+            let mut left: Vec<(u8, Vec<TokenId>)> = Vec::new();
+            let mut leases = Vec::new();
+            for ((number, tokens), withdrawn) in published.into_iter().zip(withdrawn) {
+                let block = pool.lease_empty().unwrap();
+                leases.push(block);
+                pool.publish(block, parent_of(number).as_ref(), &tokens);
+                let claimed = withdrawn && pool.claim(block);
+                if !claimed {
+                    left.push((number, tokens));
+                }
+            }
+            prop_assert_eq!(pool.audit(leases.into_iter()), Ok(()));
+            let alike = |tokens: &[TokenId]| {
+                tokens.iter().zip(&wanted).take_while(|(a, b)| a == b).count()
+            };
+            let best = left.iter().filter(|(number, _)| *number == parent);
+            let best = best.map(|(_, tokens)| alike(tokens)).max().unwrap_or(0);
+            let found = pool.begins_like(parent_of(parent).as_ref(), &wanted);
+            prop_assert_eq!(found.map_or(0, |(_, count)| count), best);
+            if let Some((block, count)) = found {
+                let known = pool.meta[block as usize].known.as_ref();
+                prop_assert_eq!(alike(&known.unwrap().1.1), count);
+            }
+        }
     }
 }

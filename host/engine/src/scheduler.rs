@@ -2,7 +2,7 @@
 
 use crate::kv::{BlockHash, BlockPool};
 use crate::sequence::{Rank, Sequence};
-use crate::{Capacity, EngineConfig, SeqId};
+use crate::{BlockId, Capacity, EngineConfig, SeqId};
 use std::collections::{BTreeMap, HashSet};
 
 /// The work chosen for one sequence: run `tokens` positions from `start`.
@@ -21,6 +21,9 @@ pub(crate) struct Scheduler {
     pub(crate) capacity: Capacity,
     pub(crate) preemptions: u64,
     pub(crate) prefix_hit_tokens: u64,
+    /// Blocks to be copied before the next step, in this order: from, to. Until a step runs no block's content
+    /// changes, so a source may be given to somebody else meanwhile.
+    pub(crate) copies: Vec<(BlockId, BlockId)>,
     max_rows: usize,
     token_budget: usize,
 }
@@ -34,6 +37,7 @@ impl Scheduler {
             capacity,
             preemptions: 0,
             prefix_hit_tokens: 0,
+            copies: Vec::new(),
             max_rows: config.max_rows.max(1),
             token_budget: config.token_budget.max(1),
         }
@@ -165,13 +169,16 @@ impl Scheduler {
             let Some(mut sequence) = self.waiting.remove(&rank) else {
                 continue;
             };
-            let hit = blocks.len() * block_size;
+            let full = blocks.len();
             sequence.adopt_prefix(blocks, &hashes, block_size);
+            self.copies
+                .extend(sequence.adopt_beginning(&mut self.pool, block_size));
+            let hit = sequence.computed;
             if !sequence.admitted {
                 sequence.usage.cached = hit;
                 self.prefix_hit_tokens += hit as u64;
             }
-            under_way.extend(hashes.iter().skip(hit / block_size));
+            under_way.extend(hashes.iter().skip(full));
             let runnable = sequence.runnable();
             self.running.insert(rank, sequence);
             if runnable > 0

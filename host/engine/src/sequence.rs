@@ -1,6 +1,6 @@
 //! One sequence: its tokens, its place in the cache, what of its text was shown.
 
-use crate::kv::{BlockHash, BlockPool, block_hash};
+use crate::kv::{BlockHash, BlockPool};
 use crate::{
     BlockId, Chunk, Constraint, Edit, EmittedToken, Event, FinishReason, Request, Sampling, SeqId,
     SequenceError, SimpleVob, Sink, TokTrie, TokenId, TokenLogprob, Usage, WantedLogits,
@@ -154,6 +154,23 @@ impl Sequence {
         self.table = blocks;
     }
 
+    /// Takes a copy of a known block that goes on like this sequence: its source, and the block that it is to be
+    /// copied to. `None` where there is no such block, or no room.
+    pub(crate) fn adopt_beginning(
+        &mut self,
+        pool: &mut BlockPool,
+        block_size: usize,
+    ) -> Option<(BlockId, BlockId)> {
+        // At least one position has to be computed, else there are no logits.
+        let end = (self.computed + block_size).min(self.tokens.len() - 1);
+        let tokens = self.tokens.get(self.computed..end)?;
+        let (from, count) = pool.begins_like(self.hashes.last(), tokens)?;
+        let to = pool.lease_empty()?;
+        self.table.push(to);
+        self.computed += count;
+        Some((from, to))
+    }
+
     /// Notes that the positions up to `computed` are in the cache, and publishes the blocks this filled.
     pub(crate) fn mark_computed(
         &mut self,
@@ -164,9 +181,8 @@ impl Sequence {
         self.computed = computed;
         for block in self.hashes.len()..computed / block_size {
             let tokens = &self.tokens[block * block_size..(block + 1) * block_size];
-            let hash = block_hash(self.hashes.last(), tokens);
+            let hash = pool.publish(self.table[block], self.hashes.last(), tokens);
             self.hashes.push(hash);
-            pool.publish(self.table[block], hash);
         }
     }
 

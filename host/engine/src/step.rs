@@ -34,7 +34,7 @@ impl Core {
         self.stats.steps += 1;
         self.stats.tokens_computed += plan.iter().map(|p| p.tokens as u64).sum::<u64>();
         let start = self.config.clock.now();
-        let launched = self.backend.launch(input);
+        let launched = self.copy_blocks().and_then(|()| self.backend.launch(input));
         let launched = launched.and_then(|t| self.backend.wait(&t).map(|()| t));
         self.stats.forward_us += self.since(start);
         let ticket = match launched {
@@ -64,6 +64,11 @@ impl Core {
             Err(error) => self.fail_all(plan, &error),
         }
         debug_assert_eq!(self.scheduler.audit(), Ok(()));
+    }
+
+    fn copy_blocks(&mut self) -> Result<(), BackendError> {
+        let mut copies = self.scheduler.copies.drain(..);
+        copies.try_for_each(|(from, to)| self.backend.copy(from, to))
     }
 
     fn input(&mut self, plan: &[Planned]) -> StepInput {

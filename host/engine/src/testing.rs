@@ -1,8 +1,8 @@
 //! A scripted backend: real block tables, invented logits. For tests of the engine and of what drives it.
 
 use crate::{
-    Backend, BackendError, Capacity, SampleRow, Sampled, StepInput, Ticket, TokenId, WantedLogits,
-    sample,
+    Backend, BackendError, BlockId, Capacity, SampleRow, Sampled, StepInput, Ticket, TokenId,
+    WantedLogits, sample,
 };
 
 /// Computes logits as a function of the context *as read back through the block table*, so that a wrong
@@ -63,6 +63,17 @@ pub fn hashed_logits(vocab_size: usize) -> impl FnMut(&[TokenId]) -> Vec<f32> + 
 impl<F: FnMut(&[TokenId]) -> Vec<f32> + Send> Backend for Scripted<F> {
     fn capacity(&self) -> Capacity {
         self.capacity
+    }
+
+    fn copy(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {
+        let size = self.capacity.block_size;
+        let [from, to] = [from, to].map(|block| block as usize * size);
+        if from.max(to) + size > self.slots.len() || self.step.is_some() {
+            let message = format!("blocks {} and {} cannot be copied", from / size, to / size);
+            return Err(BackendError::InvalidInput(message));
+        }
+        self.slots.copy_within(from..from + size, to);
+        Ok(())
     }
 
     fn launch(&mut self, input: StepInput) -> Result<Ticket, BackendError> {

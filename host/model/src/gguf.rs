@@ -1,9 +1,14 @@
 //! GGUF files: metadata, vocabulary and tensors.
 
+mod tensors;
+
+pub(crate) use tensors::tensor_name;
+
 use crate::ModelError;
 use crate::config::{Architecture, ModelConfig, RopeConfig, RopeScaling};
-use crate::floats::{FloatType, dense_matrix, to_f32};
+use crate::floats::{dense_matrix, to_f32};
 use crate::model::Progress;
+use crate::packed::{Cache, PackedCache, Pending, Tensors, Wanted};
 use crate::tokenizer::{GgufVocabulary, TokenType};
 use crate::weights::{Role, TensorSource};
 use candle_core::quantized::GgmlDType;
@@ -14,6 +19,7 @@ use std::fs::File;
 use std::io::Cursor;
 use std::ops::Range;
 use std::path::Path;
+use tensors::{block_format, float_type, stored_bytes, unsupported};
 
 /// An opened file. Tensors are packed one by one straight from the mapping, whose pages are then let go, so
 /// that the weights are in memory once.
@@ -22,6 +28,7 @@ pub(crate) struct GgufFile<'a> {
     content: Content,
     cpu: &'a Cpu,
     progress: Progress<'a>,
+    packed: Option<Cache>,
 }
 
 impl<'a> GgufFile<'a> {
@@ -29,6 +36,7 @@ impl<'a> GgufFile<'a> {
         path: &Path,
         cpu: &'a Cpu,
         mut progress: Progress<'a>,
+        packed: PackedCache,
     ) -> Result<Self, ModelError> {
         let io = |source| ModelError::Io {
             path: path.to_owned(),
@@ -43,12 +51,24 @@ impl<'a> GgufFile<'a> {
             })?;
         let stored = content.tensor_infos.values().map(stored_bytes);
         progress.total = stored.fold(0, u64::saturating_add);
+        let infos = content.tensor_infos.values();
+        let quantised = infos.filter(|info| block_format(info.ggml_dtype).is_some());
+        let quantised = quantised.map(stored_bytes).fold(0, u64::saturating_add);
+        let wanted = packed.wants(quantised);
+        let extents = || extents(&content, map.bytes());
+        let packed = wanted.then(|| Cache::open(path, &file, extents()));
         Ok(Self {
+            packed: packed.flatten(),
             map,
             content,
             cpu,
             progress,
         })
+    }
+
+    /// Ends loading. The packed weights that are yet to be kept, if they are to be.
+    pub(crate) fn finish(self) -> Option<Pending> {
+        self.packed.and_then(Cache::finish)
     }
 
     pub(crate) fn string(&self, key: &str) -> Option<&str> {
@@ -233,18 +253,59 @@ impl<'a> GgufFile<'a> {
         let size = self.map.bytes().len() as u64;
         match (start, end) {
             (Some(start), Some(end)) if end <= size => {
-                let range = start as usize..end as usize;
-                self.map.will_need(range.clone());
-                Ok((info.ggml_dtype, range))
+                Ok((info.ggml_dtype, start as usize..end as usize))
             }
             _ => Err(ModelError::tensor(name, "reaches past the end of the file")),
         }
+    }
+
+    /// The bytes of a tensor, which are about to be read.
+    fn bytes(&self, range: &Range<usize>) -> &[u8] {
+        self.map.will_need(range.clone());
+        &self.map.bytes()[range.clone()]
+    }
+
+    /// A quantised matrix as it was kept, else packed. In the first case hardly any of the tensor's own bytes
+    /// are touched.
+    fn quantised(
+        &mut self,
+        name: &str,
+        (format, shape): (BlockFormat, [usize; 2]),
+        range: &Range<usize>,
+    ) -> Result<QuantMatrix, ModelError> {
+        if let Some(cache) = &mut self.packed {
+            let wanted = Wanted {
+                name,
+                format,
+                shape,
+                stored: &self.map.bytes()[range.clone()],
+            };
+            if let Some(matrix) = cache.matrix(self.cpu, wanted) {
+                return Ok(matrix);
+            }
+        }
+        QuantMatrix::pack(self.cpu, format, shape, self.bytes(range))
+            .map_err(|error| ModelError::tensor(name, error))
     }
 
     /// Notes that a tensor is done.
     fn done(&mut self, range: Range<usize>) {
         self.progress.add(range.len() as u64);
         self.map.release(range);
+    }
+}
+
+/// What a model's file is told by. Ranges may be nonsense: the file is not checked yet.
+fn extents<'a>(content: &Content, bytes: &'a [u8]) -> Tensors<'a> {
+    let start = content.tensor_data_offset;
+    let header = (start as usize).min(bytes.len());
+    let ranges = content.tensor_infos.values().map(|info| {
+        let start = start.saturating_add(info.offset);
+        start..start.saturating_add(stored_bytes(info))
+    });
+    Tensors {
+        header: &bytes[..header],
+        ranges: ranges.collect(),
     }
 }
 
@@ -262,64 +323,9 @@ fn integer(value: &Value) -> Option<i64> {
     }
 }
 
-fn stored_bytes(info: &TensorInfo) -> u64 {
-    let blocks = info
-        .shape
-        .elem_count()
-        .div_ceil(info.ggml_dtype.block_size());
-    blocks.saturating_mul(info.ggml_dtype.type_size()) as u64
-}
-
-fn block_format(dtype: GgmlDType) -> Option<BlockFormat> {
-    Some(match dtype {
-        GgmlDType::Q4_0 => BlockFormat::Q4_0,
-        GgmlDType::Q4_1 => BlockFormat::Q4_1,
-        GgmlDType::Q5_0 => BlockFormat::Q5_0,
-        GgmlDType::Q5_1 => BlockFormat::Q5_1,
-        GgmlDType::Q8_0 => BlockFormat::Q8_0,
-        GgmlDType::Q4K => BlockFormat::Q4K,
-        GgmlDType::Q5K => BlockFormat::Q5K,
-        GgmlDType::Q6K => BlockFormat::Q6K,
-        _ => return None,
-    })
-}
-
-fn float_type(dtype: GgmlDType) -> Option<FloatType> {
-    match dtype {
-        GgmlDType::F32 => Some(FloatType::F32),
-        GgmlDType::F16 => Some(FloatType::F16),
-        GgmlDType::BF16 => Some(FloatType::Bf16),
-        _ => None,
-    }
-}
-
-fn unsupported(name: &str, dtype: GgmlDType) -> ModelError {
-    ModelError::tensor(name, format!("the type {dtype:?} is not supported"))
-}
-
 impl TensorSource for GgufFile<'_> {
     fn name(&self, role: Role, layer: usize) -> String {
-        let part = match role {
-            Role::Embedding => return "token_embd.weight".into(),
-            Role::Norm => return "output_norm.weight".into(),
-            Role::Head => return "output.weight".into(),
-            Role::AttentionNorm => "attn_norm.weight",
-            Role::Query => "attn_q.weight",
-            Role::Key => "attn_k.weight",
-            Role::Value => "attn_v.weight",
-            Role::Output => "attn_output.weight",
-            Role::QueryBias => "attn_q.bias",
-            Role::KeyBias => "attn_k.bias",
-            Role::ValueBias => "attn_v.bias",
-            Role::OutputBias => "attn_output.bias",
-            Role::QueryNorm => "attn_q_norm.weight",
-            Role::KeyNorm => "attn_k_norm.weight",
-            Role::FeedForwardNorm => "ffn_norm.weight",
-            Role::Gate => "ffn_gate.weight",
-            Role::Up => "ffn_up.weight",
-            Role::Down => "ffn_down.weight",
-        };
-        format!("blk.{layer}.{part}")
+        tensor_name(role, layer)
     }
 
     fn has(&self, name: &str) -> bool {
@@ -335,14 +341,11 @@ impl TensorSource for GgufFile<'_> {
 
     fn matrix(&mut self, name: &str, shape: [usize; 2]) -> Result<Matrix, ModelError> {
         let (dtype, range) = self.find(name, &shape)?;
-        let bytes = &self.map.bytes()[range.clone()];
         let matrix = if let Some(format) = block_format(dtype) {
-            QuantMatrix::pack(self.cpu, format, shape, bytes)
-                .map(Matrix::Quant)
-                .map_err(|error| ModelError::tensor(name, error))?
+            Matrix::Quant(self.quantised(name, (format, shape), &range)?)
         } else {
             let kind = float_type(dtype).ok_or_else(|| unsupported(name, dtype))?;
-            dense_matrix(name, shape, kind, bytes)?
+            dense_matrix(name, shape, kind, self.bytes(&range))?
         };
         self.done(range);
         Ok(matrix)
@@ -351,7 +354,7 @@ impl TensorSource for GgufFile<'_> {
     fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, ModelError> {
         let (dtype, range) = self.find(name, &[len])?;
         let kind = float_type(dtype).ok_or_else(|| unsupported(name, dtype))?;
-        let vector = to_f32(kind, &self.map.bytes()[range.clone()]);
+        let vector = to_f32(kind, self.bytes(&range));
         self.done(range);
         Ok(vector)
     }

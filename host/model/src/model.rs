@@ -2,13 +2,15 @@
 
 use crate::chat::ChatTemplate;
 use crate::config::ModelConfig;
-use crate::gguf::GgufFile;
+use crate::gguf::{GgufFile, tensor_name};
+use crate::packed::{PackedCache, PackedError, Pending};
 use crate::weights::{self, Weights};
 use crate::{ModelError, Tokenizer, hf, tiny};
-use formwork_kernels::{Cpu, CpuOptions, KvDtype, release_freed_memory};
+use formwork_kernels::{Cpu, CpuOptions, KvDtype, Matrix, release_freed_memory};
 use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// How far loading has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,9 @@ pub struct LoadOptions {
     pub progress: Option<ProgressFn>,
     /// Threads that repack weights; 0 takes one per core.
     pub threads: usize,
+    /// Whether packed weights are read from a file beside the model where there is one, and are to be kept
+    /// there otherwise. Loading never writes: [`PackedWriter`](crate::PackedWriter) does.
+    pub packed_cache: PackedCache,
 }
 
 /// Counts bytes and tells the caller.
@@ -93,6 +98,8 @@ pub struct Model {
     weights: Weights,
     tokenizer: Arc<Tokenizer>,
     chat_template: Option<ChatTemplate>,
+    /// Packed weights that are yet to be kept.
+    pending: Option<Pending>,
 }
 
 /// What [`Model`] is put together from.
@@ -119,7 +126,8 @@ impl Model {
         let model = if path.is_dir() {
             hf::load(path, progress)
         } else {
-            load_gguf(path, &cpu, progress)
+            let file = GgufFile::open(path, &cpu, progress, options.packed_cache);
+            file.and_then(|file| load_gguf(path, file))
         };
         // The metadata's texts and the tokenizer's tables in the making: megabytes in small pieces.
         release_freed_memory();
@@ -173,7 +181,33 @@ impl Model {
             weights,
             tokenizer: Arc::new(tokenizer),
             chat_template,
+            pending: None,
         })
+    }
+
+    /// The file that the packed weights would be kept in, when they are to be kept and are not yet.
+    #[must_use]
+    pub fn packed_weights_to_keep(&self) -> Option<&Path> {
+        self.pending.as_ref().map(|pending| pending.path.as_path())
+    }
+
+    /// Writes the packed weights to their file, unless nothing is to be kept. Takes no memory to speak of.
+    /// Returns the file's size in bytes.
+    ///
+    /// # Errors
+    /// When the file cannot be written, another process is writing it, or `stop` became true. Nothing is left
+    /// behind then.
+    pub fn keep_packed_weights(&self, stop: &AtomicBool) -> Result<u64, PackedError> {
+        let Some(pending) = &self.pending else {
+            return Ok(0);
+        };
+        let matrices = self.weights.matrices().filter_map(|(role, layer, matrix)| {
+            let Matrix::Quant(matrix) = matrix else {
+                return None;
+            };
+            Some((tensor_name(role, layer), matrix))
+        });
+        pending.write(&matrices.collect::<Vec<_>>(), stop)
     }
 
     /// What the model is.
@@ -209,14 +243,13 @@ impl Model {
     }
 }
 
-fn load_gguf(path: &Path, cpu: &Cpu, progress: Progress<'_>) -> Result<Model, ModelError> {
+fn load_gguf(path: &Path, mut file: GgufFile<'_>) -> Result<Model, ModelError> {
     let file_bytes = std::fs::metadata(path)
         .map_err(|source| ModelError::Io {
             path: path.to_owned(),
             source,
         })?
         .len();
-    let mut file = GgufFile::open(path, cpu, progress)?;
     let config = file.config()?;
     let vocabulary = file.take_vocabulary()?;
     // The two take about as long as each other.
@@ -241,11 +274,13 @@ fn load_gguf(path: &Path, cpu: &Cpu, progress: Progress<'_>) -> Result<Model, Mo
         ..ModelInfo::default()
     };
     let chat_template = file.string("tokenizer.chat_template").map(str::to_owned);
-    Model::from_parts(ModelParts {
+    let mut model = Model::from_parts(ModelParts {
         info,
         config,
         weights,
         tokenizer,
         chat_template,
-    })
+    })?;
+    model.pending = file.finish();
+    Ok(model)
 }

@@ -38,22 +38,25 @@ impl Weights {
 
     /// Bytes in memory, without norms and biases.
     pub(crate) fn bytes(&self) -> usize {
-        let layers = self.layers.iter().flat_map(|layer| {
+        self.matrices().map(|(.., matrix)| matrix.bytes()).sum()
+    }
+
+    /// All matrices with their roles and layers, in the order in which [`load`] asks for them.
+    pub(crate) fn matrices(&self) -> impl Iterator<Item = (Role, usize, &Matrix)> {
+        let embedding = [(Role::Embedding, 0, &self.embedding)].into_iter();
+        let head = self.head.iter().map(|head| (Role::Head, 0, head));
+        let layers = self.layers.iter().enumerate().flat_map(|(index, layer)| {
             [
-                &layer.query,
-                &layer.key,
-                &layer.value,
-                &layer.output,
-                &layer.gate,
-                &layer.up,
-                &layer.down,
+                (Role::Query, index, &layer.query),
+                (Role::Key, index, &layer.key),
+                (Role::Value, index, &layer.value),
+                (Role::Output, index, &layer.output),
+                (Role::Gate, index, &layer.gate),
+                (Role::Up, index, &layer.up),
+                (Role::Down, index, &layer.down),
             ]
         });
-        layers
-            .chain([&self.embedding])
-            .chain(&self.head)
-            .map(Matrix::bytes)
-            .sum()
+        embedding.chain(head).chain(layers)
     }
 }
 

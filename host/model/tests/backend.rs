@@ -2,7 +2,9 @@
 
 mod support;
 
-use formwork_engine::{Backend, BackendError, Row, SampleRow, StepInput, Ticket, WantedLogits};
+use formwork_engine::{
+    Backend, BackendError, Row, SampleRow, Sampling, StepInput, Ticket, WantedLogits,
+};
 use formwork_model::{CpuBackend, CpuConfig, KvDtype, LoadOptions, Model, ModelError};
 use std::sync::Arc;
 use support::greedy;
@@ -143,4 +145,99 @@ fn broken_files_are_refused_with_the_reason() {
         .err()
         .unwrap();
     assert!(missing_config.to_string().contains("config.json"));
+}
+
+/// The five likeliest tokens after a row, with their log-probabilities.
+type Top = Vec<(u32, f32)>;
+
+/// Runs one row.
+fn top(backend: &mut CpuBackend, tokens: &[u32], start: usize, table: &[u32]) -> Top {
+    tops(backend, vec![row(tokens, start, table)]).remove(0)
+}
+
+/// Runs rows together; an answer for each that samples.
+fn tops(backend: &mut CpuBackend, rows: Vec<Row>) -> Vec<Top> {
+    let input = StepInput { rows };
+    let rows = input.rows.clone();
+    let ticket = backend.launch(input).expect("it starts");
+    backend.wait(&ticket).expect("it ends");
+    let sampling = Sampling {
+        logprobs: Some(5),
+        ..greedy()
+    };
+    let sample = |(index, row): (usize, &'_ Row)| (index, row.start + row.tokens.len());
+    let sampling_rows = rows.iter().enumerate().filter(|(_, row)| row.samples());
+    let samples: Vec<SampleRow<'_>> = sampling_rows
+        .map(sample)
+        .map(|(row, position)| SampleRow {
+            row,
+            mask: None,
+            sampling: &sampling,
+            position: position as u64,
+            history: &rows[row].tokens,
+            prompt_len: rows[row].tokens.len(),
+        })
+        .collect();
+    let sampled = backend.finish(ticket, &samples).expect("it samples");
+    sampled.into_iter().map(|sampled| sampled.top).collect()
+}
+
+/// Rows that only fill the cache do not pass the last layer, nor do positions before a row's last: what is sampled
+/// beside them and after them is the same as alone.
+#[test]
+fn rows_that_fill_the_cache_change_nothing_beside_them() {
+    let [long, short]: [Vec<u32>; 2] = [(1..20).collect(), (50..57).collect()];
+    let alone = |tokens: &[u32], table: &[u32]| top(&mut backend(), tokens, 0, table);
+    let mut together = backend();
+    let fill = Row {
+        logits: WantedLogits::None,
+        ..row(&long[..11], 0, &[2])
+    };
+    let rows = vec![fill.clone(), row(&short, 0, &[1]), row(&[9], 0, &[3])];
+    let got = tops(&mut together, rows);
+    assert_eq!(got, [alone(&short, &[0]), alone(&[9], &[0])]);
+    // The rest of the first one, beside nothing; and a step that samples nothing at all.
+    let got = top(&mut together, &long[11..], 11, &[2, 0]);
+    assert_eq!(got, alone(&long, &[0, 1]));
+    assert_eq!(tops(&mut together, vec![fill]), [] as [Top; 0]);
+    assert_eq!(
+        top(&mut together, &long[11..], 11, &[2, 0]),
+        alone(&long, &[0, 1])
+    );
+}
+
+#[test]
+fn a_copied_block_is_as_good_as_a_computed_one() {
+    for kv_dtype in KvDtype::ALL {
+        let config = || CpuConfig {
+            kv_dtype,
+            ..config()
+        };
+        let start = || CpuBackend::new(Arc::new(Model::tiny(1)), config()).expect("it starts");
+        let known: Vec<u32> = (1..33).collect();
+        let wanted: Vec<u32> = known[..20].iter().copied().chain(100..108).collect();
+        let mut backend = start();
+        top(&mut backend, &known, 0, &[0, 1]);
+        backend.copy(1, 3).unwrap();
+        backend.copy(3, 3).unwrap();
+        let copied = top(&mut backend, &wanted[20..], 20, &[0, 3]);
+        assert_eq!(copied, top(&mut start(), &wanted, 0, &[2, 1]), "{kv_dtype}");
+        // The source is as it was.
+        let again = top(&mut backend, &known[31..], 31, &[0, 1]);
+        assert_eq!(again, top(&mut start(), &known, 0, &[0, 1]), "{kv_dtype}");
+    }
+}
+
+#[test]
+fn impossible_copies_are_refused() {
+    let mut backend = backend();
+    assert!(backend.copy(0, 4).is_err() && backend.copy(4, 0).is_err());
+    let input = StepInput {
+        rows: vec![row(&[1, 2], 0, &[0])],
+    };
+    let ticket = backend.launch(input).unwrap();
+    assert!(backend.copy(0, 1).is_err());
+    backend.wait(&ticket).unwrap();
+    backend.finish(ticket, &[]).unwrap();
+    assert!(backend.copy(0, 1).is_ok());
 }

@@ -4,6 +4,7 @@ mod support;
 
 use formwork_engine::TokenId;
 use formwork_model::{KvDtype, Model, SpecialTokens};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use support::{Driver, greedy, smollm2};
 
@@ -25,7 +26,14 @@ fn prompts(model: &Model) -> Vec<Vec<TokenId>> {
         .collect()
 }
 
-fn batch_is_one_by_one(model: &Arc<Model>, kv_dtype: KvDtype, count: usize) {
+/// For whoever compares two machines: results are the same to the bit whatever the instruction set.
+fn print_digest(what: &str, results: impl std::fmt::Debug) {
+    let mut hasher = DefaultHasher::new();
+    format!("{results:?}").hash(&mut hasher);
+    println!("on all machines: {what} {:016x}", hasher.finish());
+}
+
+fn batch_is_one_by_one(model: &Arc<Model>, kv_dtype: KvDtype, count: usize) -> Vec<Vec<TokenId>> {
     let prompts = prompts(model);
     let mut together = Driver::with_dtype(model, kv_dtype, 2, [8, 160]);
     let all: Vec<usize> = prompts.iter().map(|prompt| together.add(prompt)).collect();
@@ -37,13 +45,15 @@ fn batch_is_one_by_one(model: &Arc<Model>, kv_dtype: KvDtype, count: usize) {
         let got = alone.generate(&[index], count, 5).remove(0);
         assert_eq!(&got, want);
     }
+    batched
 }
 
 #[test]
 fn a_batch_of_eight_is_the_same_eight_one_by_one() {
     let model = Arc::new(Model::tiny(7));
     for kv_dtype in KvDtype::ALL {
-        batch_is_one_by_one(&model, kv_dtype, 60);
+        let tokens = batch_is_one_by_one(&model, kv_dtype, 60);
+        print_digest("greedy tokens", tokens);
     }
 }
 
@@ -63,6 +73,7 @@ fn log_probabilities_do_not_depend_on_the_batch_to_the_bit() {
     let mut together = Driver::new(&model, 2, [8, 160]);
     let all: Vec<usize> = prompts.iter().map(|prompt| together.add(prompt)).collect();
     let batched = together.step(&all, 160, &greedy()).unwrap();
+    print_digest("log-probabilities", &batched);
     let mut alone = Driver::new(&model, 1, [8, 160]);
     for (prompt, (_, want)) in prompts.iter().zip(batched) {
         let index = alone.add(prompt);

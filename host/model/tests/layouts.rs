@@ -221,6 +221,7 @@ fn load(path: &Path) -> Arc<Model> {
             told.lock().expect("nobody panicked").push(progress);
         })),
         threads: 1,
+        ..LoadOptions::default()
     };
     let model = Model::load(path, &options).expect("the model loads");
     let seen = seen.lock().expect("nobody panicked");

@@ -1,10 +1,10 @@
 //! `formwork model pull` and `formwork model info`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
-use formwork_model::{LoadOptions, Model};
+use formwork_model::{LoadOptions, Model, PackedCache, is_packed_file, packed_file};
 
 use super::progress::Progress;
 use super::table::{size, table};
@@ -39,6 +39,10 @@ Examples:
         json: bool,
     },
     /// List the models that are on this machine and those that can be pulled by name.
+    #[command(
+        after_help = "PACKED is the size of MODEL.packed, the weights as the kernels want them. `formwork serve` \
+keeps them for models from 64 MiB on; removing the file costs the next start the time to pack."
+    )]
     List,
 }
 
@@ -63,8 +67,8 @@ pub(super) fn pull(source: &str) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Loads a model given as a path or a known name, showing progress.
-pub(super) fn load(model: &str, engine: &EngineArgs) -> Result<Model> {
+/// Loads a model given as a path or a known name, showing progress. Nothing is written.
+pub(super) fn load(model: &str, engine: &EngineArgs, packed_cache: PackedCache) -> Result<Model> {
     if model == TINY {
         return Ok(Model::tiny(0));
     }
@@ -75,6 +79,7 @@ pub(super) fn load(model: &str, engine: &EngineArgs) -> Result<Model> {
             progress.bytes(loaded.done, Some(loaded.total));
         })),
         threads: engine.thread_count(),
+        packed_cache,
     };
     Model::load(&path, &options).with_context(|| format!("loading {}", path.display()))
 }
@@ -84,7 +89,7 @@ pub(super) const TINY: &str = "tiny";
 
 fn info(model: &str, json: bool) -> Result<()> {
     let engine = EngineArgs::default();
-    let loaded = load(model, &engine)?;
+    let loaded = load(model, &engine, PackedCache::Auto)?;
     let mut info = serde_json::to_value(loaded.info())?;
     if let Some(info) = info.as_object_mut() {
         info.insert(
@@ -112,14 +117,21 @@ fn info(model: &str, json: bool) -> Result<()> {
 }
 
 fn list() -> Result<()> {
-    let heading = ["MODEL", "SIZE", "WHERE"].map(str::to_owned).to_vec();
+    let heading = ["MODEL", "SIZE", "PACKED", "WHERE"]
+        .map(str::to_owned)
+        .to_vec();
     let mut rows = vec![heading];
     for known in KNOWN {
-        let place = match models::locate(known.name) {
-            Ok(path) => path.display().to_string(),
-            Err(_) => format!("formwork model pull {}", known.name),
+        let (packed, place) = match models::locate(known.name) {
+            Ok(path) => (packed_size(&path), path.display().to_string()),
+            Err(_) => (String::new(), format!("formwork model pull {}", known.name)),
         };
-        rows.push(vec![known.name.to_owned(), size(known.bytes), place]);
+        rows.push(vec![
+            known.name.to_owned(),
+            size(known.bytes),
+            packed,
+            place,
+        ]);
     }
     for entry in std::fs::read_dir(models::models_dir())
         .into_iter()
@@ -128,11 +140,18 @@ fn list() -> Result<()> {
         let entry = entry?;
         let file = entry.file_name().to_string_lossy().into_owned();
         let known = KNOWN.iter().any(|model| model.file == file);
-        if !known && !file.starts_with('.') {
-            let bytes = entry.metadata()?.len();
-            rows.push(vec![file, size(bytes), entry.path().display().to_string()]);
+        if !known && !file.starts_with('.') && !is_packed_file(&file) {
+            let (path, bytes) = (entry.path(), entry.metadata()?.len());
+            let packed = packed_size(&path);
+            rows.push(vec![file, size(bytes), packed, path.display().to_string()]);
         }
     }
     print!("{}", table(&rows));
     Ok(())
+}
+
+/// Size of the packed weights beside a model; nothing where there are none.
+fn packed_size(model: &Path) -> String {
+    let metadata = std::fs::metadata(packed_file(model));
+    metadata.map_or_else(|_| String::new(), |metadata| size(metadata.len()))
 }

@@ -4,6 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use formwork_model::{PackedWriter, release_file_pages};
 use tokio::net::TcpListener;
 
 use super::model;
@@ -21,6 +22,10 @@ pub(super) fn run(config: &ServeConfig) -> Result<()> {
         let listener = TcpListener::bind(address).await;
         let listener = listener.with_context(|| format!("listening on {address}"))?;
         announce(config, &listener)?;
+        // Most code that ran until here never runs again.
+        release_file_pages();
+        // Only now: a first start is as quick as any without a file. It goes on until the server stops.
+        let _writer = PackedWriter::start(&app.model).context("starting threads")?;
         server::serve(app, listener, stop_signal()).await?;
         Ok(())
     })
@@ -28,7 +33,8 @@ pub(super) fn run(config: &ServeConfig) -> Result<()> {
 
 /// Loads the model and starts everything behind the API.
 pub(super) fn start(config: &ServeConfig) -> Result<Arc<App>> {
-    let model = Arc::new(model::load(&config.model, &config.engine)?);
+    let model = model::load(&config.model, &config.engine, config.packed_cache)?;
+    let model = Arc::new(model);
     let progress = Progress::new("loading plugins");
     let app = app::start(config, model)?;
     drop(progress);

@@ -132,6 +132,19 @@ impl Store {
         }
     }
 
+    /// Copies `count` runs.
+    fn copy(&mut self, from: usize, to: usize, count: usize, head_dim: usize) {
+        let range = |len: usize| from * len..(from + count) * len;
+        let (len, scales_len) = (RUN * head_dim, RUN);
+        match self {
+            Self::Half(halves) => halves.copy_within(range(len), to * len),
+            Self::Byte { codes, scales } => {
+                codes.copy_within(range(len), to * len);
+                scales.copy_within(range(scales_len), to * scales_len);
+            }
+        }
+    }
+
     fn lend(&mut self) -> Lent<'_> {
         match self {
             Self::Half(halves) => Lent::Half(Shared::new(halves)),
@@ -187,6 +200,17 @@ impl KvCache {
         let isa = Isa::best();
         // SAFETY: nobody else writes meanwhile: `self` is borrowed mutably.
         unsafe { self.writer().write(isa, slot, key, value) }
+    }
+
+    /// Makes block `to` a copy of block `from`, to the bit.
+    ///
+    /// # Panics
+    /// When there is no such block.
+    pub fn copy_block(&mut self, from: usize, to: usize) {
+        let runs = self.shape.run(1, 0, 0);
+        for store in [&mut self.keys, &mut self.values] {
+            store.copy(from * runs, to * runs, runs, self.shape.head_dim);
+        }
     }
 
     /// The key and the value of a slot as they are stored: `kv_heads * head_dim` numbers each.

@@ -1,10 +1,18 @@
-//! AVX2, FMA and F16C. Each call walks the inner dimension twice, for eight of the sixteen lanes each
-//! time, which keeps all sums of a tile in registers.
+//! AVX2, FMA and F16C, for a few rows of activations: loops are arranged so that all sums of a tile stay in
+//! registers. 4-bit codes of sixteen rows are walked once; 8-bit ones, which have two sums each, eight rows at a
+//! time.
+
+mod affine;
+mod dense;
+pub(super) mod wide;
+
+pub(super) use dense::dense;
 
 use super::{TILE, Tile, TileInput};
-use crate::dense::DensePanel;
 use crate::quant_rows::QuantRow;
-use crate::quantized::{LANES, Layout, Numbers, QuantPanel, ScalesRef};
+use crate::quantized::{AFFINE, SYMMETRIC, SYMMETRIC_TWO_LEVEL, TWO_LEVEL};
+use crate::quantized::{LANES, Layout, QuantPanel};
+use affine::{Factors, Scaled, load_affine};
 use std::arch::x86_64::*;
 
 #[target_feature(enable = "avx2,fma,f16c")]
@@ -26,27 +34,34 @@ fn quant_rows<const R: usize>(panel: QuantPanel<'_>, rows: TileInput<'_>, tile: 
     let x: [QuantRow<'_>; R] = rows.quantized(panel.layout.group);
     assert!(x.iter().all(|row| row.codes.len() == columns));
     assert!(x.iter().all(|row| row.pairs.len() == panel.groups));
-    let Layout { nibbles, group } = panel.layout;
-    match (nibbles, group, panel.scales.zero.is_some()) {
-        (true, 32, false) => self::nibbles::<R, false>(panel, &x, tile),
-        (true, 32, true) => self::nibbles::<R, true>(panel, &x, tile),
-        (false, 32, false) => bytes::<R, 8, false>(panel, &x, tile),
-        (false, 32, true) => bytes::<R, 8, true>(panel, &x, tile),
-        (false, 16, false) => bytes::<R, 4, false>(panel, &x, tile),
-        (false, 16, true) => bytes::<R, 4, true>(panel, &x, tile),
-        _ => unreachable!("no layout has nibbles={nibbles} in groups of {group}"),
+    let Layout { group, largest, .. } = panel.layout;
+    match (largest, group, panel.scales.kind()) {
+        (15, 32, AFFINE) => nibbles::<R, AFFINE>(panel, &x, tile),
+        (15, 32, SYMMETRIC) => nibbles::<R, SYMMETRIC>(panel, &x, tile),
+        (15, 32, TWO_LEVEL) => nibbles::<R, TWO_LEVEL>(panel, &x, tile),
+        // So many products of at most 2 * 31 * 127, or 2 * 63 * 127, stay below 2^15.
+        (31, 32, AFFINE) => bytes::<R, 8, 4, AFFINE>(panel, &x, tile),
+        (31, 32, SYMMETRIC) => bytes::<R, 8, 4, SYMMETRIC>(panel, &x, tile),
+        (31, 32, TWO_LEVEL) => bytes::<R, 8, 4, TWO_LEVEL>(panel, &x, tile),
+        (63, 16, SYMMETRIC_TWO_LEVEL) => {
+            bytes::<R, 4, 2, SYMMETRIC_TWO_LEVEL>(panel, &x, tile);
+        }
+        (255, 32, SYMMETRIC) => halves::<R, SYMMETRIC>(panel, &x, tile),
+        (largest, group, kind) => unreachable!("no layout has {largest}, {group}, {kind}"),
     }
 }
 
-/// 4-bit codes in groups of 32. `SYMMETRIC`: offsets follow from scales.
+/// 4-bit codes in groups of 32. `KIND`: see [`ScalesRef::kind`].
 #[target_feature(enable = "avx2,fma,f16c")]
-fn nibbles<const R: usize, const SYMMETRIC: bool>(
+fn nibbles<const R: usize, const KIND: u8>(
     panel: QuantPanel<'_>,
     x: &[QuantRow<'_>; R],
     tile: &mut Tile,
 ) {
     let mask = _mm256_set1_epi8(0x0f);
     let ones = _mm256_set1_epi16(1);
+    let zero = panel.scales.zero.unwrap_or_default();
+    let mut factors = Factors::NONE;
     let mut total = [[_mm256_setzero_ps(); 2]; R];
     for group in 0..panel.groups {
         // Eight products of at most 2 * 15 * 127 each stay below 2^15.
@@ -76,15 +91,19 @@ fn nibbles<const R: usize, const SYMMETRIC: bool>(
                 pin(sums);
             }
         }
-        let affine = [
-            load_affine::<SYMMETRIC>(panel.scales, group, 0),
-            load_affine::<SYMMETRIC>(panel.scales, group, 1),
-        ];
+        // SAFETY: this function is for machines with AVX2 and F16C.
+        let affine = unsafe {
+            [
+                load_affine::<KIND>(panel.scales, &mut factors, group, 0),
+                load_affine::<KIND>(panel.scales, &mut factors, group, 1),
+            ]
+        };
         for ((total, sums), x) in total.iter_mut().zip(sums).zip(x) {
+            let x = Scaled::<KIND>::of(x.pairs, group, zero);
             for half in 0..2 {
                 let dot = _mm256_madd_epi16(sums[half], ones);
                 let (scale, offset) = affine[half];
-                total[half] = accumulate(total[half], dot, [scale, offset], x, group);
+                total[half] = x.add(total[half], dot, scale, offset);
             }
         }
     }
@@ -92,22 +111,63 @@ fn nibbles<const R: usize, const SYMMETRIC: bool>(
     store::<R>(std::array::from_fn(|r| total[r][1]), 1, tile);
 }
 
-/// 8-bit codes in groups of `4 * QUADS`. A code is split in two halves of four bits, so that no
-/// 16-bit sum can overflow.
+/// Codes of a byte in groups of `4 * QUADS`, so small that the products of `SHARE` quads fit a sum of 16 bits.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn bytes<const R: usize, const QUADS: usize, const SYMMETRIC: bool>(
+fn bytes<const R: usize, const QUADS: usize, const SHARE: usize, const KIND: u8>(
+    panel: QuantPanel<'_>,
+    x: &[QuantRow<'_>; R],
+    tile: &mut Tile,
+) {
+    let ones = _mm256_set1_epi16(1);
+    let zero = panel.scales.zero.unwrap_or_default();
+    let mut factors = Factors::NONE;
+    for half in 0..2 {
+        let mut total = [_mm256_setzero_ps(); R];
+        for group in 0..panel.groups {
+            let mut dots = [_mm256_setzero_si256(); R];
+            for first in (0..QUADS).step_by(SHARE) {
+                let mut sums = [_mm256_setzero_si256(); R];
+                for quad in first..first + SHARE {
+                    let line = group * QUADS + quad;
+                    let codes = load_codes(panel.codes, line * 64 + half * 32);
+                    for (sum, x) in sums.iter_mut().zip(x) {
+                        let quad = broadcast_quad(x.codes, line * 4);
+                        *sum = _mm256_add_epi16(*sum, _mm256_maddubs_epi16(codes, quad));
+                    }
+                    pin(&mut sums);
+                }
+                for (dot, sum) in dots.iter_mut().zip(sums) {
+                    *dot = _mm256_add_epi32(*dot, _mm256_madd_epi16(sum, ones));
+                }
+            }
+            // SAFETY: this function is for machines with AVX2 and F16C.
+            let (scale, offset) =
+                unsafe { load_affine::<KIND>(panel.scales, &mut factors, group, half) };
+            for ((total, dot), x) in total.iter_mut().zip(dots).zip(x) {
+                let x = Scaled::<KIND>::of(x.pairs, group, zero);
+                *total = x.add(*total, dot, scale, offset);
+            }
+        }
+        store::<R>(total, half, tile);
+    }
+}
+
+/// 8-bit codes in groups of 32. A code is split in two halves of four bits, so that no 16-bit sum can overflow.
+#[target_feature(enable = "avx2,fma,f16c")]
+fn halves<const R: usize, const KIND: u8>(
     panel: QuantPanel<'_>,
     x: &[QuantRow<'_>; R],
     tile: &mut Tile,
 ) {
     let mask = _mm256_set1_epi8(0x0f);
+    let zero = panel.scales.zero.unwrap_or_default();
+    let mut factors = Factors::NONE;
     for half in 0..2 {
         let mut total = [_mm256_setzero_ps(); R];
         for group in 0..panel.groups {
             let mut low_sums = [_mm256_setzero_si256(); R];
             let mut high_sums = [_mm256_setzero_si256(); R];
-            for quad in 0..QUADS {
-                let line = group * QUADS + quad;
+            for line in group * 8..(group + 1) * 8 {
                 let codes = load_codes(panel.codes, line * 64 + half * 32);
                 let low = _mm256_and_si256(codes, mask);
                 let high = _mm256_and_si256(_mm256_srli_epi16::<4>(codes), mask);
@@ -119,33 +179,19 @@ fn bytes<const R: usize, const QUADS: usize, const SYMMETRIC: bool>(
                 pin(&mut low_sums);
                 pin(&mut high_sums);
             }
-            let (scale, offset) = load_affine::<SYMMETRIC>(panel.scales, group, half);
+            // SAFETY: this function is for machines with AVX2 and F16C.
+            let (scale, offset) =
+                unsafe { load_affine::<KIND>(panel.scales, &mut factors, group, half) };
             for r in 0..R {
                 let low = _mm256_madd_epi16(low_sums[r], _mm256_set1_epi16(1));
                 let high = _mm256_madd_epi16(high_sums[r], _mm256_set1_epi16(16));
                 let dot = _mm256_add_epi32(low, high);
-                total[r] = accumulate(total[r], dot, [scale, offset], &x[r], group);
+                let x = Scaled::<KIND>::of(x[r].pairs, group, zero);
+                total[r] = x.add(total[r], dot, scale, offset);
             }
         }
         store::<R>(total, half, tile);
     }
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma,f16c")]
-fn accumulate(
-    total: __m256,
-    dot: __m256i,
-    [scale, offset]: [__m256; 2],
-    x: &QuantRow<'_>,
-    group: usize,
-) -> __m256 {
-    debug_assert!(group < x.pairs.len());
-    // SAFETY: callers stay within the groups of a row, whose number `quant_rows` checked.
-    let [x_scale, x_sum] = unsafe { *x.pairs.get_unchecked(group) };
-    let scale = _mm256_mul_ps(scale, _mm256_set1_ps(x_scale));
-    let total = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(dot), total);
-    _mm256_fmadd_ps(offset, _mm256_set1_ps(x_sum), total)
 }
 
 #[inline]
@@ -165,120 +211,21 @@ fn broadcast_quad(codes: &[i8], at: usize) -> __m256i {
     _mm256_set1_epi32(unsafe { codes.as_ptr().add(at).cast::<i32>().read_unaligned() })
 }
 
-/// Scales and offsets of eight of the sixteen rows. Written out, not over arrays: this way the sums of the
-/// loops around it stay in registers.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-fn load_affine<const SYMMETRIC: bool>(
-    scales: ScalesRef<'_>,
-    group: usize,
-    half: usize,
-) -> (__m256, __m256) {
-    if SYMMETRIC {
-        let scale = load_eight(scales.numbers, group * LANES + half * 8);
-        let zero = _mm256_set1_ps(-scales.zero.unwrap_or_default());
-        return (scale, _mm256_mul_ps(scale, zero));
-    }
-    let at = group * 2 * LANES + half * 8;
-    match scales.numbers {
-        Numbers::Half(values) => {
-            let values = &values[at..at + LANES + 8];
-            // SAFETY: the slice has 24 elements; the loads read elements 0..8 and 16..24.
-            let (scale, offset) = unsafe {
-                (
-                    _mm_loadu_si128(values.as_ptr().cast()),
-                    _mm_loadu_si128(values.as_ptr().add(LANES).cast()),
-                )
-            };
-            (_mm256_cvtph_ps(scale), _mm256_cvtph_ps(offset))
-        }
-        Numbers::Full(values) => {
-            let values = &values[at..at + LANES + 8];
-            // SAFETY: the slice has 24 elements; the loads read elements 0..8 and 16..24.
-            unsafe {
-                (
-                    _mm256_loadu_ps(values.as_ptr()),
-                    _mm256_loadu_ps(values.as_ptr().add(LANES)),
-                )
-            }
-        }
-    }
-}
-
-/// The eight numbers from `at` on.
-#[inline]
-#[target_feature(enable = "avx2,f16c")]
-fn load_eight(numbers: Numbers<'_>, at: usize) -> __m256 {
-    match numbers {
-        Numbers::Half(values) => {
-            let values = &values[at..at + 8];
-            // SAFETY: the slice has eight elements of two bytes.
-            _mm256_cvtph_ps(unsafe { _mm_loadu_si128(values.as_ptr().cast()) })
-        }
-        Numbers::Full(values) => {
-            let values = &values[at..at + 8];
-            // SAFETY: the slice has eight elements.
-            unsafe { _mm256_loadu_ps(values.as_ptr()) }
-        }
-    }
-}
-
 #[inline]
 #[target_feature(enable = "avx2")]
 fn store<const R: usize>(total: [__m256; R], half: usize, tile: &mut Tile) {
     for (total, out) in total.into_iter().zip(tile) {
-        let out = &mut out[half * 8..half * 8 + 8];
-        // SAFETY: the slice has eight elements.
-        unsafe { _mm256_storeu_ps(out.as_mut_ptr(), total) }
+        store_eight(total, &mut out[half * 8..]);
     }
 }
 
-#[target_feature(enable = "avx2,fma,f16c")]
-pub(super) fn dense(panel: DensePanel<'_>, rows: TileInput<'_>, tile: &mut Tile) {
-    match rows.count {
-        1 => dense_rows::<1>(panel, rows, tile),
-        2 => dense_rows::<2>(panel, rows, tile),
-        3 => dense_rows::<3>(panel, rows, tile),
-        _ => dense_rows::<TILE>(panel, rows, tile),
-    }
-}
-
-#[target_feature(enable = "avx2,fma,f16c")]
-fn dense_rows<const R: usize>(panel: DensePanel<'_>, rows: TileInput<'_>, tile: &mut Tile) {
-    let columns = rows.columns;
-    let x: [&[f32]; R] = std::array::from_fn(|r| &rows.values(r)[..columns]);
-    let mut total = [[_mm256_setzero_ps(); 2]; R];
-    match panel {
-        DensePanel::F32(weights) => {
-            let (weights, _) = weights[..columns * LANES].as_chunks::<LANES>();
-            for (column, weights) in weights.iter().enumerate() {
-                // SAFETY: the chunk has sixteen elements.
-                let pair = unsafe {
-                    [
-                        _mm256_loadu_ps(weights.as_ptr()),
-                        _mm256_loadu_ps(weights.as_ptr().add(8)),
-                    ]
-                };
-                multiply(&mut total, pair, &x, column);
-            }
-        }
-        DensePanel::Bf16(weights) => {
-            let (weights, _) = weights[..columns * LANES].as_chunks::<LANES>();
-            for (column, weights) in weights.iter().enumerate() {
-                // SAFETY: the chunk has sixteen elements of two bytes.
-                let raw = unsafe {
-                    [
-                        _mm_loadu_si128(weights.as_ptr().cast()),
-                        _mm_loadu_si128(weights.as_ptr().add(8).cast()),
-                    ]
-                };
-                let pair = [widen(raw[0]), widen(raw[1])];
-                multiply(&mut total, pair, &x, column);
-            }
-        }
-    }
-    store::<R>(std::array::from_fn(|r| total[r][0]), 0, tile);
-    store::<R>(std::array::from_fn(|r| total[r][1]), 1, tile);
+/// Writes the first eight elements.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn store_eight(numbers: __m256, to: &mut [f32]) {
+    let to = &mut to[..8];
+    // SAFETY: the slice has eight elements.
+    unsafe { _mm256_storeu_ps(to.as_mut_ptr(), numbers) }
 }
 
 /// Keeps the compiler from regrouping sums across calls: left alone it adds up row by row, needs all
@@ -298,24 +245,18 @@ fn pin<const R: usize>(sums: &mut [__m256i; R]) {
     }
 }
 
-/// Eight bf16 numbers to single precision.
+/// [`pin`] for sums of numbers.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn widen(raw: __m128i) -> __m256 {
-    _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(raw)))
-}
-
-#[inline]
-#[target_feature(enable = "avx2,fma")]
-fn multiply<const R: usize>(
-    total: &mut [[__m256; 2]; R],
-    weights: [__m256; 2],
-    x: &[&[f32]; R],
-    column: usize,
-) {
-    for (total, x) in total.iter_mut().zip(x) {
-        let x = _mm256_set1_ps(x[column]);
-        total[0] = _mm256_fmadd_ps(weights[0], x, total[0]);
-        total[1] = _mm256_fmadd_ps(weights[1], x, total[1]);
+fn pin_numbers<const R: usize>(sums: &mut [__m256; R]) {
+    for sum in sums {
+        // SAFETY: as above.
+        unsafe {
+            std::arch::asm!(
+                "/* {0} */",
+                inout(ymm_reg) * sum,
+                options(pure, nomem, nostack, preserves_flags)
+            );
+        }
     }
 }

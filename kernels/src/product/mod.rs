@@ -4,17 +4,22 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod gated;
 mod portable;
+
+pub use gated::{Gated, gated_product};
 
 use crate::dense::DensePanel;
 use crate::quant_rows::QuantRow;
 use crate::quantized::{LANES, QuantPanel};
 use crate::{Cpu, DenseMatrix, Isa, QuantMatrix, QuantRows, shared::Shared};
+use std::cell::RefCell;
+use std::ops::Range;
 
 /// Rows of activations that share one pass over a panel.
 const TILE: usize = 4;
 /// Rows of activations that stay in the second-level cache while panels stream past.
-const STRIP: usize = 64;
+const STRIP: usize = 128;
 
 /// A weight matrix.
 pub enum Matrix {
@@ -74,14 +79,42 @@ impl Matrix {
 /// The left side of a product. Quantised weights use `quantized`, dense ones use `values`.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
-    /// Rows of numbers, one after the other.
+    /// Rows of numbers, one after the other. Not looked at when all matrices are quantised.
     pub values: &'a [f32],
     /// The same rows, quantised. Not looked at when all matrices are dense.
     pub quantized: &'a QuantRows,
 }
 
+impl Input<'_> {
+    /// Rows and columns.
+    ///
+    /// # Panics
+    /// When they are not those that all `matrices` multiply.
+    fn shape(&self, matrices: &[&Matrix]) -> [usize; 2] {
+        let columns = matrices[0].columns();
+        assert!(matrices.iter().all(|matrix| matrix.columns() == columns));
+        let quant = |matrix: &&&Matrix| matches!(matrix, Matrix::Quant(_));
+        let values = || {
+            assert!(self.values.len().is_multiple_of(columns));
+            [self.values.len() / columns, columns]
+        };
+        let codes = || {
+            assert_eq!(self.quantized.columns(), columns, "the codes are others");
+            [self.quantized.rows(), columns]
+        };
+        match matrices.iter().filter(quant).count() {
+            0 => values(),
+            all if all == matrices.len() => codes(),
+            _ => {
+                assert_eq!(values(), codes(), "the codes are others");
+                values()
+            }
+        }
+    }
+}
+
 /// Sixteen outputs for each of up to [`TILE`] rows.
-type Tile = [[f32; LANES]; TILE];
+type Tile = [[f32; LANES]];
 
 #[derive(Clone, Copy)]
 enum Panel<'a> {
@@ -115,22 +148,10 @@ impl<'a> TileInput<'a> {
 /// # Panics
 /// When shapes do not fit.
 pub fn product(cpu: &Cpu, matrices: &[&Matrix], input: Input<'_>, out: &mut [f32]) {
-    let Some(columns) = matrices.first().map(|matrix| matrix.columns()) else {
+    if matrices.is_empty() {
         return;
-    };
-    assert!(matrices.iter().all(|matrix| matrix.columns() == columns));
-    let rows = input.values.len() / columns;
-    assert_eq!(rows * columns, input.values.len());
-    if matrices
-        .iter()
-        .any(|matrix| matches!(matrix, Matrix::Quant(_)))
-    {
-        assert_eq!(
-            (input.quantized.rows(), input.quantized.columns()),
-            (rows, columns),
-            "the quantised rows are others"
-        );
     }
+    let [rows, columns] = input.shape(matrices);
     let width: usize = matrices.iter().map(|matrix| matrix.rows()).sum();
     assert_eq!(out.len(), rows * width);
     let panels = matrices
@@ -175,14 +196,9 @@ pub fn product_picked(
     picks: &[Pick],
     out: &mut [f32],
 ) {
-    let (columns, width) = (matrix.columns(), matrix.rows());
-    let rows = input.values.len() / columns;
-    assert_eq!(rows * columns, input.values.len());
+    let [rows, columns] = input.shape(&[matrix]);
+    let width = matrix.rows();
     assert_eq!(out.len(), rows * width);
-    if matches!(matrix, Matrix::Quant(_)) {
-        let quantized = (input.quantized.rows(), input.quantized.columns());
-        assert_eq!(quantized, (rows, columns), "the quantised rows are others");
-    }
     assert!(picks.is_sorted_by(|a, b| a < b), "picks are out of order");
     let panels = width.div_ceil(LANES);
     assert!(
@@ -201,10 +217,23 @@ pub fn product_picked(
                 width,
                 rows: row..row + 1,
             };
-            let outputs = LANES.min(width - panel * LANES);
-            strip.panel(matrix.panel(panel), panel * LANES, outputs, &shared);
+            let outputs = panel * LANES..width.min((panel + 1) * LANES);
+            strip.totals(matrix.panel(panel), &mut [[0f32; LANES]], &|row, totals| {
+                strip.store((row, totals), outputs.clone(), &shared);
+            });
         }
     });
+}
+
+/// What is done with the outputs of some rows, the first of which is given within its strip.
+type Done<'a> = dyn Fn(usize, &[[f32; LANES]]) + 'a;
+
+/// Sixteen outputs of two panels of two matrices for each row of a strip; most products need one panel.
+type Totals = [[[[f32; LANES]; STRIP]; 2]; 2];
+
+thread_local! {
+    static TOTALS: RefCell<Box<Totals>> =
+        RefCell::new(Box::new([[[[0.0; LANES]; STRIP]; 2]; 2]));
 }
 
 /// The work on [`STRIP`] rows.
@@ -215,12 +244,18 @@ struct Strip<'a> {
     columns: usize,
     /// Outputs of all matrices together.
     width: usize,
-    rows: std::ops::Range<usize>,
+    rows: Range<usize>,
 }
 
 impl Strip<'_> {
     /// Computes the panels `range`, counted through all matrices.
-    fn run(&self, range: std::ops::Range<usize>, out: &Shared<'_, f32>) {
+    fn run(&self, range: Range<usize>, out: &Shared<'_, f32>) {
+        TOTALS.with_borrow_mut(|totals| {
+            self.panels(range, &mut totals[0][0][..self.rows.len()], out);
+        });
+    }
+
+    fn panels(&self, range: Range<usize>, totals: &mut [[f32; LANES]], out: &Shared<'_, f32>) {
         let (mut first_panel, mut first_output) = (0, 0);
         for matrix in self.matrices {
             let panels = matrix.rows().div_ceil(LANES);
@@ -229,35 +264,77 @@ impl Strip<'_> {
             for panel in from..to {
                 let index = panel - first_panel;
                 let outputs = LANES.min(matrix.rows() - index * LANES);
-                self.panel(
-                    matrix.panel(index),
-                    first_output + index * LANES,
-                    outputs,
-                    out,
-                );
+                let first = first_output + index * LANES;
+                self.totals(matrix.panel(index), totals, &|row, totals| {
+                    self.store((row, totals), first..first + outputs, out);
+                });
             }
             first_panel += panels;
             first_output += matrix.rows();
         }
     }
 
-    fn panel(&self, panel: Panel<'_>, column: usize, outputs: usize, out: &Shared<'_, f32>) {
-        let mut tile = [[0f32; LANES]; TILE];
-        for first in self.rows.clone().step_by(TILE) {
-            let rows = TileInput {
-                input: self.input,
-                columns: self.columns,
-                first,
-                count: TILE.min(self.rows.end - first),
-            };
-            self.tile(panel, rows, &mut tile);
-            for (row, values) in tile.iter().take(rows.count).enumerate() {
-                let start = (first + row) * self.width + column;
-                // SAFETY: a panel's columns belong to it alone, and a panel of a row is in one range only.
-                let out = unsafe { out.part(start..start + outputs) };
-                out.copy_from_slice(&values[..outputs]);
+    /// Writes the outputs that exist of those of a panel, for the rows from `first` within the strip on.
+    fn store(
+        &self,
+        (first, totals): (usize, &[[f32; LANES]]),
+        outputs: Range<usize>,
+        out: &Shared<'_, f32>,
+    ) {
+        for (row, values) in (self.rows.start + first..).zip(totals) {
+            let start = row * self.width;
+            // SAFETY: a panel's columns belong to it alone, and a panel of a row is in one range only.
+            let out = unsafe { out.part(start + outputs.start..start + outputs.end) };
+            // One vector or two where all exist, rather than a call.
+            match <&mut [f32; LANES]>::try_from(&mut *out) {
+                Ok(out) => *out = *values,
+                Err(_) => out.copy_from_slice(&values[..outputs.len()]),
             }
         }
+    }
+
+    /// Computes a panel's outputs, sixteen for each row, in `totals`. Calls `done` for each tile, with its
+    /// first row within the strip and its outputs, soon after these: all together at the end they would
+    /// wait for memory.
+    #[inline]
+    fn totals(
+        &self,
+        panel: Panel<'_>,
+        totals: &mut [[f32; LANES]],
+        done: &impl Fn(usize, &[[f32; LANES]]),
+    ) {
+        let wide = self.wide(panel, totals, done);
+        for first in (wide..totals.len()).step_by(TILE) {
+            let count = TILE.min(totals.len() - first);
+            let tile = &mut totals[first..first + count];
+            self.tile(panel, self.input(self.rows.start + first, count), tile);
+            done(first, tile);
+        }
+    }
+
+    fn input(&self, first: usize, count: usize) -> TileInput<'_> {
+        TileInput {
+            input: self.input,
+            columns: self.columns,
+            first,
+            count,
+        }
+    }
+
+    /// Computes the first rows, where there is a way for many. The number of them.
+    fn wide(&self, panel: Panel<'_>, totals: &mut [[f32; LANES]], done: &Done<'_>) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if let (Isa::Avx2, Panel::Quant(panel)) = (self.isa, panel)
+            && panel.layout.nibbles
+            && totals.len() >= avx2::wide::FROM
+        {
+            let count = totals.len() / TILE * TILE;
+            let rows = self.input(self.rows.start, count);
+            // SAFETY: `Cpu` only carries an instruction set that the machine has.
+            unsafe { avx2::wide::nibbles(panel, rows, &mut totals[..count], done) };
+            return count;
+        }
+        0
     }
 
     fn tile(&self, panel: Panel<'_>, rows: TileInput<'_>, tile: &mut Tile) {

@@ -24,8 +24,11 @@ pub(super) fn quant(panel: QuantPanel<'_>, rows: TileInput<'_>, tile: &mut Tile)
                     })
                     .sum();
                 let [weight_scale, offset] = panel.scales.affine(group, lane);
-                *total = (weight_scale * scale).mul_add(dot as f32, *total);
-                *total = offset.mul_add(sum, *total);
+                let dot = dot as f32;
+                *total = match panel.scales.zero {
+                    Some(zero) => weight_scale.mul_add(dot.mul_add(scale, -zero * sum), *total),
+                    None => offset.mul_add(sum, (weight_scale * scale).mul_add(dot, *total)),
+                };
             }
         }
     }

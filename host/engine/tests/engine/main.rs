@@ -1,6 +1,8 @@
 //! The engine against the scripted backend: what runs together must come out as if it ran alone.
 
+mod beginnings;
 mod constraints;
+mod overlap;
 mod slow_masks;
 #[path = "../support/mod.rs"]
 mod support;

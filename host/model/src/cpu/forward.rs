@@ -1,5 +1,7 @@
 //! The forward pass of one step.
 
+mod layout;
+
 use super::CpuConfig;
 use super::head::{Head, HeadOn};
 use super::probe::{Operation, Probe, Work};
@@ -7,8 +9,8 @@ use crate::Model;
 use crate::weights::Layer;
 use formwork_engine::{SimpleVob, StepInput, WantedLogits};
 use formwork_kernels::{
-    AddNorm, AttentionShape, Cpu, Input, KvCache, KvShape, Matrix, Placement, QuantRows, RopeTable,
-    RotateAndStore, Segment, add_assign, attention, product, silu_mul_quantized,
+    AddNorm, AttentionShape, Cpu, Gated, Input, KvCache, KvShape, Matrix, Placement, QuantRows,
+    RopeTable, RotateAndStore, Segment, add_assign, attention, gated_product, product,
 };
 use std::sync::Arc;
 
@@ -37,8 +39,8 @@ struct Buffers {
     qkv: Vec<f32>,
     attended: Vec<f32>,
     projected: Vec<f32>,
-    gate_up: Vec<f32>,
-    activated: Vec<f32>,
+    gated: Vec<f32>,
+    gated_codes: QuantRows,
     head: Vec<f32>,
 }
 
@@ -67,6 +69,13 @@ impl Forward {
         }
     }
 
+    /// Copies a block in every layer.
+    pub(super) fn copy_block(&mut self, from: usize, to: usize) {
+        for cache in &mut self.caches {
+            cache.copy_block(from, to);
+        }
+    }
+
     /// Runs a validated step. Logits are in `self.head` afterwards, but for what waits for masks.
     pub(super) fn step<P: Probe>(&mut self, input: &StepInput, probe: &mut P) {
         let model = Arc::clone(&self.model);
@@ -79,50 +88,32 @@ impl Forward {
         for (&token, out) in tokens.zip(buffer.chunks_exact_mut(hidden)) {
             model.weights().embedding.row(token as usize, out);
         }
-        let (segments, placement) = self.layout(input);
+        let (mut segments, placement) = self.layout(input);
         probe.stop(start, Operation::Embedding, || Work {
             bytes: placement.len() * hidden * 4,
             operations: 0,
         });
-        for (index, layer) in model.weights().layers.iter().enumerate() {
-            // The output of the last layer's feed-forward half is still to be added.
-            self.attend((index, layer), &segments, &placement, probe);
-            self.feed_forward(layer, probe);
+        let layers = &model.weights().layers;
+        for (index, layer) in layers.iter().enumerate() {
+            // The output of the feed-forward half of the layer before is still to be added.
+            self.store((index, layer), &placement, probe);
+            if index + 1 == layers.len() {
+                self.keep_sampling(input, &mut segments);
+            }
+            if !segments.is_empty() {
+                self.mix((index, layer), &segments, probe);
+                self.feed_forward(layer, probe);
+            }
         }
         self.placement = placement;
-        self.segments = emptied(segments);
+        self.segments = layout::emptied(segments);
         self.finish_step(input, probe);
     }
 
-    fn layout<'a>(&mut self, input: &'a StepInput) -> (Vec<Segment<'a>>, Placement) {
-        let mut segments: Vec<Segment<'a>> = std::mem::take(&mut self.segments);
-        let mut first_row = 0;
-        for row in &input.rows {
-            segments.push(Segment {
-                first_row,
-                rows: row.tokens.len(),
-                start: row.start,
-                table: &row.table,
-            });
-            first_row += row.tokens.len();
-        }
-        let size = self.block_size;
-        let places = input.rows.iter().flat_map(|row| {
-            (row.start..row.start + row.tokens.len()).map(move |position| {
-                let block = row.table[position / size] as usize;
-                (position, block * size + position % size)
-            })
-        });
-        let mut placement = std::mem::take(&mut self.placement);
-        placement.set(places);
-        (segments, placement)
-    }
-
-    /// The attention half of the layer with this index; its output is left in `projected`.
-    fn attend<P: Probe>(
+    /// Queries, keys and values of the layer with this index; the last two are stored.
+    fn store<P: Probe>(
         &mut self,
         (index, layer): (usize, &Layer),
-        segments: &[Segment<'_>],
         placement: &Placement,
         probe: &mut P,
     ) {
@@ -172,10 +163,9 @@ impl Forward {
         probe.stop(start, Operation::RotateAndStore, || {
             Work::of_rows(rows, stride * 2)
         });
-        self.mix((index, layer), segments, probe);
     }
 
-    /// Attention proper and the product after it.
+    /// Attention proper and the product after it, whose output is left in `projected`.
     fn mix<P: Probe>(
         &mut self,
         (index, layer): (usize, &Layer),
@@ -246,29 +236,25 @@ impl Forward {
         probe.stop(start, Operation::Norm, || {
             Work::of_rows(rows, config.hidden * 4)
         });
-        buffers.gate_up.resize(rows * config.feed_forward * 2, 0.0);
+        let start = probe.start();
         let input = Input {
             values: &buffers.normed,
             quantized: &buffers.quantized,
         };
-        multiply(
-            cpu,
-            (Operation::GateUp, &matrices),
-            input,
-            &mut buffers.gate_up,
-            probe,
-        );
-        buffers.activated.resize(rows * config.feed_forward, 0.0);
-        let start = probe.start();
-        let quantized = any_quantized(&[&layer.down]).then_some(&mut buffers.quantized);
-        let activated = (&mut buffers.activated[..], quantized);
-        silu_mul_quantized(cpu, config.feed_forward, &buffers.gate_up, activated);
-        probe.stop(start, Operation::Gate, || {
-            Work::of_rows(rows, config.feed_forward * 12)
+        // Only one of the two is filled, as the next product needs it.
+        let gated = if any_quantized(&[&layer.down]) {
+            Gated::Quantized(&mut buffers.gated_codes)
+        } else {
+            buffers.gated.resize(rows * config.feed_forward, 0.0);
+            Gated::Values(&mut buffers.gated)
+        };
+        gated_product(cpu, matrices, input, gated);
+        probe.stop(start, Operation::GateUp, || {
+            Work::of_product(&matrices, rows)
         });
         let input = Input {
-            values: &buffers.activated,
-            quantized: &buffers.quantized,
+            values: &buffers.gated,
+            quantized: &buffers.gated_codes,
         };
         multiply(
             cpu,
@@ -284,17 +270,9 @@ impl Forward {
         let config = self.model.config();
         let buffers = &mut self.buffers;
         buffers.head.clear();
-        let mut end = 0;
-        for row in &input.rows {
-            end += row.tokens.len() * config.hidden;
-            if row.samples() {
-                let last = end - config.hidden..end;
-                let at = buffers.head.len();
-                buffers
-                    .head
-                    .extend_from_slice(&buffers.hidden[last.clone()]);
-                add_assign(&mut buffers.head[at..], &buffers.projected[last]);
-            }
+        if !buffers.hidden.is_empty() {
+            buffers.head.extend_from_slice(&buffers.hidden);
+            add_assign(&mut buffers.head, &buffers.projected);
         }
         let norm = AddNorm {
             weight: &self.model.weights().norm,
@@ -331,18 +309,6 @@ impl Forward {
     }
 }
 
-/// The memory of segments, for others. An empty vector is collected in place.
-fn emptied(mut segments: Vec<Segment<'_>>) -> Vec<Segment<'static>> {
-    segments.clear();
-    let none = segments.into_iter().map(|segment| Segment {
-        first_row: segment.first_row,
-        rows: segment.rows,
-        start: segment.start,
-        table: &[],
-    });
-    none.collect()
-}
-
 fn any_quantized(matrices: &[&Matrix]) -> bool {
     matrices
         .iter()
@@ -359,6 +325,7 @@ fn multiply<P: Probe>(
     let start = probe.start();
     product(cpu, matrices, input, out);
     probe.stop(start, operation, || {
-        Work::of_product(matrices, input.values.len() / matrices[0].columns())
+        let width: usize = matrices.iter().map(|matrix| matrix.rows()).sum();
+        Work::of_product(matrices, out.len() / width)
     });
 }

@@ -147,6 +147,18 @@ impl Backend for CpuBackend {
         self.capacity
     }
 
+    fn copy(&mut self, from: BlockId, to: BlockId) -> Result<(), BackendError> {
+        let [from, to] = [from, to].map(|block| block as usize);
+        if from.max(to) >= self.capacity.blocks {
+            let message = format!("there is no block {}", from.max(to));
+            return Err(BackendError::InvalidInput(message));
+        }
+        let away = || BackendError::InvalidInput("a step is under way or has failed".into());
+        let forward = self.forward.as_mut().ok_or_else(away)?;
+        forward.copy_block(from, to);
+        Ok(())
+    }
+
     fn launch(&mut self, input: StepInput) -> Result<Ticket, BackendError> {
         validate::step(&input, self.capacity, &mut self.memory.written)?;
         if self.step.is_some() {

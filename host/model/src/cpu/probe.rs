@@ -18,10 +18,8 @@ pub(super) enum Operation {
     Attention,
     /// The product after attention.
     Output,
-    /// The first product of the feed-forward half.
+    /// The first product of the feed-forward half, and its activation.
     GateUp,
-    /// Its activation.
-    Gate,
     /// The second product of the feed-forward half.
     Down,
     /// Logits.
@@ -30,7 +28,7 @@ pub(super) enum Operation {
 
 impl Operation {
     /// All of them, in the order of a layer.
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 9] = [
         Self::Embedding,
         Self::Norm,
         Self::QueryKeyValue,
@@ -38,7 +36,6 @@ impl Operation {
         Self::Attention,
         Self::Output,
         Self::GateUp,
-        Self::Gate,
         Self::Down,
         Self::Head,
     ];
@@ -52,8 +49,7 @@ impl Operation {
             Self::RotateAndStore => "rotate, store",
             Self::Attention => "attention",
             Self::Output => "output",
-            Self::GateUp => "gate, up",
-            Self::Gate => "gate x up, quantise",
+            Self::GateUp => "gate x up, quantise",
             Self::Down => "down",
             Self::Head => "head",
         }

@@ -14,13 +14,19 @@ const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
 /// The real model, or `None` with a printed reason.
 pub(crate) fn smollm2() -> Option<Arc<Model>> {
+    let path = smollm2_path()?;
+    let model = Model::load(&path, &LoadOptions::default()).expect("the model loads");
+    Some(Arc::new(model))
+}
+
+/// Its file, or `None` with a printed reason.
+pub(crate) fn smollm2_path() -> Option<PathBuf> {
     let path = std::env::var_os("FORMWORK_TEST_MODEL").map_or_else(default_path, PathBuf::from);
     if !path.exists() {
         println!("skipped: there is no model at {}", path.display());
         return None;
     }
-    let model = Model::load(&path, &LoadOptions::default()).expect("the model loads");
-    Some(Arc::new(model))
+    Some(path)
 }
 
 fn default_path() -> PathBuf {
