@@ -2,19 +2,18 @@
 
 use crate::cache::{Cache, CacheStats, Flight, Slot};
 use crate::grammar::Grammar;
+use crate::parsers::Parsers;
 use crate::probe;
 use crate::schema::{self, Complaint, Documents, Refused};
 use crate::source::Prepared;
 use crate::spelling::Spelling;
 use crate::{Failure, FailureKind, Source, Vocabulary};
-use llguidance::ParserFactory;
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use toktrie::InferenceCapabilities;
 
 /// Stack of a compiling thread. Address space, not memory: pages are taken as the parser recurses.
 const COMPILE_STACK_BYTES: usize = 256 << 20;
@@ -93,7 +92,7 @@ pub struct Grammars {
 
 struct Shared {
     vocabulary: Vocabulary,
-    factory: ParserFactory,
+    parsers: Parsers,
     limits: GrammarLimits,
     documents: Documents,
     spelling: OnceLock<Arc<Spelling>>,
@@ -122,20 +121,11 @@ impl Grammars {
         limits: GrammarLimits,
         documents: BTreeMap<String, serde_json::Value>,
     ) -> Result<Arc<Self>, GrammarsError> {
-        let env = vocabulary.env();
-        let capabilities = InferenceCapabilities {
-            ff_tokens: env.tokenize_is_canonical(),
-            ..InferenceCapabilities::default()
-        };
-        let slices = crate::mask::slices();
-        let mut factory = ParserFactory::new(env, capabilities, &slices)
-            .map_err(|error| GrammarsError(format!("{error:#}")))?;
-        factory.quiet();
-        *factory.limits_mut() = limits.parser_limits();
+        let parsers = Parsers::new(vocabulary.env()).map_err(GrammarsError)?;
         Ok(Arc::new(Self {
             shared: Arc::new(Shared {
                 vocabulary: Vocabulary::clone(&vocabulary),
-                factory,
+                parsers,
                 cache: Mutex::new(Cache::new(limits.cache_bytes)),
                 documents: Arc::new(documents),
                 spelling: OnceLock::new(),
@@ -292,7 +282,7 @@ fn build_schema(
             step_lexer_fuel: shared.limits.mask_fuel / CHEAP_PART,
             ..shared.limits.parser_limits()
         };
-        probe::is_cheap(&shared.factory, &shared.vocabulary, limits, part)
+        probe::is_cheap(&shared.parsers, &shared.vocabulary, limits, part)
     };
     match schema::build(schema, &shared.documents, attempt, is_cheap) {
         Ok((enforcement, grammar)) => {
@@ -316,10 +306,10 @@ fn judge(failure: Failure) -> Refusal {
 }
 
 fn create(shared: &Shared, grammar: TopLevelGrammar) -> Result<llguidance::TokenParser, String> {
-    shared
-        .factory
-        .create_parser(grammar)
-        .map_err(|error| clean(&format!("{error:#}")))
+    let made = shared
+        .parsers
+        .create(grammar, shared.limits.parser_limits());
+    made.map_err(|error| clean(&error))
 }
 
 /// Turns llguidance's message into a refusal with its kind and, where known, its place.

@@ -1,19 +1,8 @@
 //! Sets of tokens.
 
 use crate::Vocabulary;
-use llguidance::earley::SlicedBiasComputer;
 use toktrie::recognizer::{AnythingGoes, StackRecognizer};
 use toktrie::{SimpleVob, TokenId};
-
-/// Sets of tokens that a mask takes as a whole where the text may go on with any of them, so that only the
-/// others are walked. Beside the grammar engine's own sets for JSON strings there are words: a pattern with
-/// a bound on its length is in a new state after each token, and nothing is known of that state yet. Each
-/// set costs time when the vocabulary is indexed.
-pub(crate) fn slices() -> Vec<String> {
-    let mut slices = SlicedBiasComputer::general_slices();
-    slices.push("[a-zA-Z ]{1,10}".into());
-    slices
-}
 
 /// The text tokens of a mask over the tokenizer's ids, over all rows of the vocabulary.
 pub(crate) fn widen(vocabulary: &Vocabulary, mask: &SimpleVob) -> SimpleVob {

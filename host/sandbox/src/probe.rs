@@ -3,11 +3,11 @@
 use crate::grammar::Grammar;
 use crate::grammars::is_exhaustion;
 use crate::matcher::Matcher;
+use crate::parsers::Parsers;
 use crate::{Failure, Vocabulary};
-use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
-use llguidance::{Logger, ParserFactory};
+use llguidance::api::{ParserLimits, TopLevelGrammar};
 use serde_json::Value;
-use toktrie::{InferenceCapabilities, TokenId};
+use toktrie::TokenId;
 
 /// What a text begins with, in order of preference, at its start and after it.
 const OPENINGS: [&str; 3] = ["{\"", "\"", "{"];
@@ -18,19 +18,12 @@ const MASKS: usize = 5;
 /// Whether masks of a JSON Schema in the grammar engine's terms keep within `limits`, at the beginning of a
 /// text. What the engine does not take at all counts as cheap: that comes up where the whole is compiled.
 pub(crate) fn is_cheap(
-    factory: &ParserFactory,
+    parsers: &Parsers,
     vocabulary: &Vocabulary,
     limits: ParserLimits,
     schema: Value,
 ) -> bool {
-    let capabilities = InferenceCapabilities {
-        ff_tokens: vocabulary.env().tokenize_is_canonical(),
-        ..InferenceCapabilities::default()
-    };
-    let source = GrammarInit::Serialized(TopLevelGrammar::from_json_schema(schema));
-    let quiet = Logger::new(0, 0);
-    let Ok(parser) = factory.create_parser_from_init_ext(source, quiet, capabilities, limits)
-    else {
+    let Ok(parser) = parsers.create(TopLevelGrammar::from_json_schema(schema), limits) else {
         return true;
     };
     let walked = Grammar::new(vocabulary.clone(), parser, 1, None)

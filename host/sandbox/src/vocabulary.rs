@@ -73,7 +73,8 @@ impl Vocabulary {
         if let Some(&token) = end.iter().find(|&&token| token as usize >= tokens) {
             return Err(VocabularyError::EndOutOfRange { token, tokens });
         }
-        let trie = env.tok_trie().with_eos_tokens(&end);
+        let env = knowing(env, &end);
+        let trie = env.tok_trie();
         let mut ends = SimpleVob::alloc(size as usize);
         for &token in &end {
             ends.allow_token(token);
@@ -94,8 +95,8 @@ impl Vocabulary {
                 model: model.into(),
                 size,
                 end,
-                digest: digest(&trie),
-                env: Arc::new(EnvWithEnds { base: env, trie }),
+                digest: digest(trie),
+                env,
                 ends,
                 text,
                 known,
@@ -210,19 +211,24 @@ fn digest(trie: &TokTrie) -> String {
 }
 
 fn flatten(trie: &TokTrie) -> Vec<u8> {
-    let mut flat = Vec::with_capacity(trie.root().subtree_size() * 8);
+    let words = nodes(trie).into_iter().flatten();
+    words.flat_map(u32::to_le_bytes).collect()
+}
+
+/// A trie's nodes in the layout of [`Vocabulary::flat_trie`], two words each.
+pub(crate) fn nodes(trie: &TokTrie) -> Vec<[u32; 2]> {
+    let mut nodes = Vec::with_capacity(trie.root().subtree_size());
     let mut stack = vec![trie.root()];
     while let Some(node) = stack.pop() {
         let token = node.token_id().unwrap_or(0x00ff_ffff);
         let parents = (node.num_parents() - 1) as u32;
         let size = node.subtree_size() as u32;
-        flat.extend((token << 8 | u32::from(node.byte())).to_le_bytes());
-        flat.extend((size << 10 | parents).to_le_bytes());
+        nodes.push([token << 8 | u32::from(node.byte()), size << 10 | parents]);
         let first = stack.len();
         stack.extend(trie.node_children(node));
         stack[first..].reverse();
     }
-    flat
+    nodes
 }
 
 /// Lower-case hexadecimal.
@@ -232,6 +238,19 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
+}
+
+/// The tokenizer with a trie that knows all of `ends`, which are sorted. A trie takes megabytes: where the
+/// tokenizer's own knows them, it is the one.
+fn knowing(env: TokEnv, ends: &[TokenId]) -> TokEnv {
+    let mut known = env.tok_trie().eos_tokens().to_vec();
+    known.sort_unstable();
+    known.dedup();
+    if known == ends {
+        return env;
+    }
+    let trie = env.tok_trie().with_eos_tokens(ends);
+    Arc::new(EnvWithEnds { base: env, trie })
 }
 
 /// The tokenizer with a trie that knows every end token.

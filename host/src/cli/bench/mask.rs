@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use formwork_model::PackedCache;
 use formwork_sandbox::{
     Action, FailureKind, Grammar, GrammarLimits, Grammars, Matcher, Observed, OpenRequest, Plugin,
     Sandbox, SandboxLimits, Session, Source, TokenId, Value as FieldValue, Verdict, Vocabulary,
@@ -90,7 +91,7 @@ struct Tried {
 
 impl Bench {
     fn new(arguments: &MaskArgs) -> Result<Self> {
-        let model = model::load(&arguments.model, &EngineArgs::default())?;
+        let model = model::load(&arguments.model, &EngineArgs::default(), PackedCache::Auto)?;
         let tokenizer = model.tokenizer();
         let rows = u32::try_from(model.info().vocab_size)?;
         let vocabulary = Arc::new(Vocabulary::new(
