@@ -14,7 +14,7 @@ PYTHON = $(VENV)/bin/python
 
 .PHONY: help
 help: ## This list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: plugins ## See it work: model, upload, streamed fields, figures; ends by itself
@@ -45,6 +45,10 @@ test: venv ## Everything: unit, property, end to end with the OpenAI client
 	$(MAKE) --no-print-directory BUILT=1 plugins model vocabularies
 	$(CARGO) test --workspace
 	PYTHONDONTWRITEBYTECODE=1 $(PYTHON) -m pytest -q -rs -p no:cacheprovider tests/e2e
+
+.PHONY: test-avx512
+test-avx512: ## Kernels on an emulated AVX-512 VNNI processor (on Debian; minutes, so no part of `make test`)
+	PYTHONDONTWRITEBYTECODE=1 python3 tests/emulated/avx512.py
 
 FUZZ_SECONDS ?= 20
 # The same inputs each time; 0 for others.
