@@ -72,14 +72,22 @@ class Server:
         assert code == 0, f"the server ended with {code}\n{''.join(self.log)}"
 
 
-def model_arguments():
-    """The model under test, fetched if need be; skips, saying why, where there is none."""
+def model_file():
+    """The file of the model under test, fetched if need be; skips, saying why, where there is none."""
     path = os.environ.get("FORMWORK_TEST_MODEL")
     if path:
-        return ["--model", path, "--model-id", MODEL_ID]
+        return pathlib.Path(path).absolute()
     pulled = subprocess.run([FORMWORK, "model", "pull", MODEL_ID], capture_output=True, text=True)
     if pulled.returncode != 0:
         pytest.skip(f"the model cannot be fetched: {pulled.stderr.strip()}")
+    return pathlib.Path(pulled.stdout.strip())
+
+
+def model_arguments():
+    """The arguments of a server of the model under test."""
+    path = model_file()
+    if os.environ.get("FORMWORK_TEST_MODEL"):
+        return ["--model", path, "--model-id", MODEL_ID]
     return ["--model", MODEL_ID]
 
 

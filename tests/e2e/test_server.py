@@ -1,13 +1,15 @@
 """The server as a process: keys, draining, one owner of a data directory, restarts."""
 
 import concurrent.futures
+import os
 import signal
 import subprocess
+import time
 
 import openai
 import pytest
 
-from conftest import DRAIN_SECONDS, FORMWORK, ROOT, Server
+from conftest import DRAIN_SECONDS, FORMWORK, ROOT, Server, model_file
 
 QUESTION = [{"role": "user", "content": "hello"}]
 
@@ -67,3 +69,41 @@ def test_a_data_directory_has_one_owner_and_keeps_uploads(tmp_path):
         assert '"3.2.1"' in again.get("/v1/plugins/acme/ticket").replace(" ", "")
     finally:
         again.stop()
+
+
+def test_packed_weights_are_kept_for_the_next_start(tmp_path):
+    # Beside a link, so that the model's own folder stays as it is.
+    model = tmp_path / "model.gguf"
+    model.symlink_to(model_file())
+    packed = tmp_path / "model.gguf.packed"
+
+    def answer(*arguments):
+        """A greedy answer and what the log says of packed weights; waits for their file where one is wanted."""
+        server = Server(tmp_path / "data", "--model", model, "--model-id", "small", *arguments)
+        try:
+            answer = openai_client(server).chat.completions.create(
+                model="small", messages=QUESTION, max_tokens=12, temperature=0, logprobs=True
+            )
+            deadline = time.monotonic() + (60 if "always" in arguments else 0)
+            while not packed.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        finally:
+            server.stop()
+        said = [line for line in server.log if "packed weights" in line]
+        return answer.choices[0].model_dump_json(), said
+
+    expected, said = answer("--packed-cache", "never")
+    assert not said and not packed.exists()
+    first, said = answer("--packed-cache", "always")
+    assert first == expected
+    assert packed.stat().st_size > 50_000_000 and "keeps the packed weights" in said[-1], said
+    second, said = answer("--packed-cache", "always")
+    assert second == expected and len(said) == 1 and "read the packed weights" in said[0], said
+    # One byte of the weights, in the middle of the file.
+    with packed.open("r+b") as file:
+        file.seek(packed.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+    damaged, said = answer("--packed-cache", "always")
+    assert damaged == expected and "checksum" in said[0], said
