@@ -25,7 +25,6 @@ mod process;
 mod product;
 mod quant_rows;
 mod quantized;
-mod resident;
 mod rope;
 mod rotate;
 mod shared;
@@ -50,6 +49,5 @@ pub use product::{
 };
 pub use quant_rows::QuantRows;
 pub use quantized::{PACKED_VERSION, PIECE_BYTES, PackedForm, Piece, QuantMatrix, SECTIONS};
-pub use resident::release_file_pages;
 pub use rope::{RopeStyle, RopeTable};
 pub use rotate::{Placement, RotateAndStore};

@@ -22,7 +22,7 @@ pub use cpu::{
     profile_step,
 };
 pub use error::ModelError;
-pub use formwork_kernels::{KvDtype, release_file_pages, release_freed_memory};
+pub use formwork_kernels::{KvDtype, release_freed_memory};
 pub use model::{LoadOptions, LoadProgress, Model, ModelInfo, ProgressFn};
 pub use packed::{PackedCache, PackedError, PackedWriter, is_packed_file, packed_file};
 pub use tokenizer::{SpecialTokens, Tokenizer};

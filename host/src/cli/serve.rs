@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use formwork_model::{PackedWriter, release_file_pages};
+use formwork_model::PackedWriter;
 use tokio::net::TcpListener;
 
 use super::model;
@@ -22,8 +22,6 @@ pub(super) fn run(config: &ServeConfig) -> Result<()> {
         let listener = TcpListener::bind(address).await;
         let listener = listener.with_context(|| format!("listening on {address}"))?;
         announce(config, &listener)?;
-        // Most code that ran until here never runs again.
-        release_file_pages();
         // Only now: a first start is as quick as any without a file. It goes on until the server stops.
         let _writer = PackedWriter::start(&app.model).context("starting threads")?;
         server::serve(app, listener, stop_signal()).await?;

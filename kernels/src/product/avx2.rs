@@ -11,7 +11,7 @@ pub(super) use dense::dense;
 use super::{TILE, Tile, TileInput};
 use crate::quant_rows::QuantRow;
 use crate::quantized::{AFFINE, SYMMETRIC, SYMMETRIC_TWO_LEVEL, TWO_LEVEL};
-use crate::quantized::{LANES, Layout, QuantPanel};
+use crate::quantized::{LANES, Layout, Numbers, QuantPanel};
 use affine::{Factors, Scaled, load_affine};
 use std::arch::x86_64::*;
 

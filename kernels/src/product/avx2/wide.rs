@@ -7,7 +7,7 @@
 
 use super::super::Done;
 use super::{AFFINE, SYMMETRIC, TWO_LEVEL};
-use super::{Factors, LANES, QuantPanel, Scaled, TILE, TileInput};
+use super::{Factors, LANES, Numbers, QuantPanel, Scaled, TILE, TileInput};
 use super::{broadcast_quad, load_affine, load_codes, pin, pin_numbers, store_eight};
 use std::arch::x86_64::*;
 use std::cell::RefCell;
@@ -72,7 +72,9 @@ fn walk<const KIND: u8>(
     for block in 0..blocks {
         let at = block * GROUPS..panel.groups.min((block + 1) * GROUPS);
         scratch.spread::<KIND>(panel, at.clone());
+        let (ahead, parts) = (Ahead::of(panel, at.clone()), tiles.len());
         for (index, totals) in tiles.iter_mut().enumerate() {
+            ahead.iter().for_each(|ahead| ahead.fetch(index, parts));
             let first = index * TILE * panel.groups + at.start;
             let tile = XTile {
                 codes: &x.codes[first * GROUP..],
@@ -85,6 +87,41 @@ fn walk<const KIND: u8>(
             if block + 1 == blocks {
                 done(index * TILE, totals);
             }
+        }
+    }
+}
+
+/// Memory that is read next. Spreading does nothing but read and write, so it would wait for each line; tiles
+/// compute long enough for all of them to arrive.
+struct Ahead {
+    start: *const u8,
+    bytes: usize,
+}
+
+impl Ahead {
+    /// The codes, and the scales, behind those of the groups `range`: they belong to the groups, or the panel,
+    /// that come next.
+    fn of(panel: QuantPanel<'_>, range: Range<usize>) -> [Self; 2] {
+        let scales = match panel.scales.numbers {
+            Numbers::Half(values) => (values.as_ptr().cast::<u8>(), size_of_val(values)),
+            Numbers::TwoLevel(bytes) => (bytes.as_ptr(), bytes.len()),
+        };
+        [(panel.codes.as_ptr(), panel.codes.len()), scales].map(|(start, bytes)| {
+            let per_group = bytes / panel.groups;
+            Self {
+                // Where the last panel ends there may be nothing: such a pointer is never followed.
+                start: start.wrapping_add(per_group * range.end),
+                bytes: per_group * range.len(),
+            }
+        })
+    }
+
+    /// Fetches one of `parts` parts to the second-level cache.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    fn fetch(&self, part: usize, parts: usize) {
+        for at in (self.bytes * part / parts..self.bytes * (part + 1) / parts).step_by(64) {
+            _mm_prefetch::<_MM_HINT_T1>(self.start.wrapping_add(at).cast());
         }
     }
 }
