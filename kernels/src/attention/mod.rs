@@ -14,7 +14,7 @@ use span::{Scratch, State};
 use std::cell::RefCell;
 
 /// Query rows that share one reading of the cache.
-const CHUNK: usize = 8;
+const CHUNK: usize = 16;
 /// Positions whose softmax is taken at once; a multiple of [`RUN`].
 const SPAN: usize = 128;
 /// Below this many pieces of work per thread, contexts are split among threads.
