@@ -118,11 +118,6 @@ impl BlockFormat {
         }
     }
 
-    /// Whether codes fit four bits.
-    pub(crate) fn is_nibble(self) -> bool {
-        self.largest_code() <= 15
-    }
-
     /// Bytes of a matrix.
     ///
     /// # Errors

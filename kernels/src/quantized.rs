@@ -38,8 +38,6 @@ pub struct QuantMatrix {
 /// How codes lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
-    /// Four bits per code rather than eight.
-    pub(crate) nibbles: bool,
     /// Columns that share a scale: 32, or 16 (8-bit layout only).
     pub(crate) group: usize,
     /// The largest code there can be.
@@ -50,22 +48,26 @@ impl Layout {
     /// How codes of a format lie.
     fn of(format: BlockFormat) -> Self {
         Self {
-            nibbles: format.is_nibble(),
             group: format.group_len(),
             largest: format.largest_code(),
         }
     }
 
+    /// Four bits per code rather than eight.
+    pub(crate) fn nibbles(self) -> bool {
+        self.largest <= 0x0f
+    }
+
     /// Bytes of one group of one panel.
     pub(crate) fn group_bytes(self) -> usize {
         let codes = self.group * LANES;
-        if self.nibbles { codes / 2 } else { codes }
+        if self.nibbles() { codes / 2 } else { codes }
     }
 
     /// Where the code of row `lane`, column `column` of a group lies: byte, shift.
     fn place(self, lane: usize, column: usize) -> (usize, u32) {
         let quad = column / 4;
-        let (line, shift) = if self.nibbles {
+        let (line, shift) = if self.nibbles() {
             (quad % 4, if quad < 4 { 0 } else { 4 })
         } else {
             (quad, 0)
@@ -90,7 +92,7 @@ impl QuantPanel<'_> {
         let layout = self.layout;
         let (byte, shift) = layout.place(lane, column % layout.group);
         let code = self.codes[column / layout.group * layout.group_bytes() + byte] >> shift;
-        if layout.nibbles { code & 0x0f } else { code }
+        if layout.nibbles() { code & 0x0f } else { code }
     }
 }
 

@@ -46,7 +46,7 @@ fn quant_rows<const R: usize>(panel: QuantPanel<'_>, rows: TileInput<'_>, tile: 
         (63, 16, SYMMETRIC_TWO_LEVEL) => {
             bytes::<R, 4, 2, SYMMETRIC_TWO_LEVEL>(panel, &x, tile);
         }
-        (255, 32, SYMMETRIC) => halves::<R, SYMMETRIC>(panel, &x, tile),
+        (255, 32, SYMMETRIC) => halves::<R>(panel, &x, tile),
         (largest, group, kind) => unreachable!("no layout has {largest}, {group}, {kind}"),
     }
 }
@@ -152,13 +152,10 @@ fn bytes<const R: usize, const QUADS: usize, const SHARE: usize, const KIND: u8>
     }
 }
 
-/// 8-bit codes in groups of 32. A code is split in two halves of four bits, so that no 16-bit sum can overflow.
+/// 8-bit codes in groups of 32, whose offsets follow from their scales. A code is split in two halves of four
+/// bits, so that no 16-bit sum can overflow.
 #[target_feature(enable = "avx2,fma,f16c")]
-fn halves<const R: usize, const KIND: u8>(
-    panel: QuantPanel<'_>,
-    x: &[QuantRow<'_>; R],
-    tile: &mut Tile,
-) {
+fn halves<const R: usize>(panel: QuantPanel<'_>, x: &[QuantRow<'_>; R], tile: &mut Tile) {
     let mask = _mm256_set1_epi8(0x0f);
     let zero = panel.scales.zero.unwrap_or_default();
     let mut factors = Factors::NONE;
@@ -181,12 +178,12 @@ fn halves<const R: usize, const KIND: u8>(
             }
             // SAFETY: this function is for machines with AVX2 and F16C.
             let (scale, offset) =
-                unsafe { load_affine::<KIND>(panel.scales, &mut factors, group, half) };
+                unsafe { load_affine::<SYMMETRIC>(panel.scales, &mut factors, group, half) };
             for r in 0..R {
                 let low = _mm256_madd_epi16(low_sums[r], _mm256_set1_epi16(1));
                 let high = _mm256_madd_epi16(high_sums[r], _mm256_set1_epi16(16));
                 let dot = _mm256_add_epi32(low, high);
-                let x = Scaled::<KIND>::of(x[r].pairs, group, zero);
+                let x = Scaled::<SYMMETRIC>::of(x[r].pairs, group, zero);
                 total[r] = x.add(total[r], dot, scale, offset);
             }
         }

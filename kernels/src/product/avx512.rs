@@ -26,7 +26,8 @@ fn quant_rows<const R: usize>(panel: QuantPanel<'_>, rows: TileInput<'_>, tile: 
     let x: [QuantRow<'_>; R] = rows.quantized(panel.layout.group);
     assert!(x.iter().all(|row| row.codes.len() == columns));
     assert!(x.iter().all(|row| row.pairs.len() == panel.groups));
-    let Layout { nibbles, group, .. } = panel.layout;
+    let Layout { group, .. } = panel.layout;
+    let nibbles = panel.layout.nibbles();
     let totals = match (nibbles, group, panel.scales.zero, panel.scales.numbers) {
         (true, 32, None, Numbers::Half(_)) => self::nibbles::<R, false, false>(panel, &x),
         (true, 32, Some(_), Numbers::Half(_)) => self::nibbles::<R, true, false>(panel, &x),

@@ -325,7 +325,7 @@ impl Strip<'_> {
     fn wide(&self, panel: Panel<'_>, totals: &mut [[f32; LANES]], done: &Done<'_>) -> usize {
         #[cfg(target_arch = "x86_64")]
         if let (Isa::Avx2, Panel::Quant(panel)) = (self.isa, panel)
-            && panel.layout.nibbles
+            && panel.layout.nibbles()
             && totals.len() >= avx2::wide::FROM
         {
             let count = totals.len() / TILE * TILE;

@@ -145,7 +145,7 @@ fn place_row(layout: Layout, lane: usize, row: &[u8], panel: &mut [u8]) {
     {
         let (row, _) = row.as_chunks::<4>();
         let (out, _) = out.as_chunks_mut::<4>();
-        if layout.nibbles {
+        if layout.nibbles() {
             // Two quads share a line: one in the low halves of its bytes, one in the high halves.
             for (line, (low, high)) in row.iter().zip(&row[quads / 2..]).enumerate() {
                 let both = u32::from_le_bytes(*low) | u32::from_le_bytes(*high) << 4;

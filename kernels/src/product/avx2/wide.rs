@@ -49,7 +49,7 @@ pub(in crate::product) fn nibbles(
     totals: &mut [[f32; LANES]],
     done: &Done<'_>,
 ) {
-    assert!(panel.layout.nibbles && panel.layout.group == GROUP);
+    assert!(panel.layout.nibbles() && panel.layout.group == GROUP);
     SCRATCH.with_borrow_mut(|scratch| match panel.scales.kind() {
         AFFINE => walk::<AFFINE>(panel, rows, (totals, done), scratch),
         SYMMETRIC => walk::<SYMMETRIC>(panel, rows, (totals, done), scratch),
